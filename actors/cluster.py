@@ -1,0 +1,67 @@
+"""Connects a driver to Ray: the cluster at an address, the one it runs in, or a local one of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import ray
+from ray.exceptions import RayTaskError
+
+from sweeper.config import StudyConfig
+from sweeper.errors import SweeperError
+from sweeper.server.install import installed_version
+
+
+@contextmanager
+def cluster(address: str | None, config: StudyConfig) -> Iterator[None]:
+    """A Ray connection for the life of a sweep; a local cluster ends with it.
+
+    A local cluster on a machine without GPUs gets the CPUs that are there, but at least what one server
+    needs, so that a small machine can run one.
+
+    Raises:
+        SweeperError: nothing answers at the address.
+    """
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    common: dict[str, Any] = {
+        "log_to_driver": False,
+        "logging_level": logging.ERROR,
+        "configure_logging": False,
+    }
+    try:
+        if address:
+            ray.init(address=address, **common)
+        else:
+            cpus = max(os.cpu_count() or 1, int(config.resources.cpus_per_server))
+            ray.init(num_cpus=cpus, include_dashboard=False, **common)
+    except ConnectionError as error:
+        raise SweeperError(f"--ray-address {address}: no Ray cluster answers there ({error})") from None
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def engine_version(config: StudyConfig) -> str:
+    """SGLang's version where the servers will run, which need not be the driver's node.
+
+    Raises:
+        SweeperError: it is not installed there.
+    """
+
+    def look(python: str | None) -> str:
+        return installed_version(python)
+
+    remote: Any = ray.remote(look)
+    remote = remote.options(num_gpus=config.gpus_per_server, num_cpus=config.resources.cpus_per_server)
+    try:
+        return str(ray.get(remote.remote(config.engine.python), timeout=120))
+    except RayTaskError as error:
+        raise SweeperError(str(error.cause)) from None
+    except ray.exceptions.GetTimeoutError:
+        raise SweeperError("resources: no node could run a server within 120 s; see ray status") from None

@@ -1,0 +1,51 @@
+"""One Ray actor holds the GPUs and CPUs of one SGLang server and runs one trial at a time on them."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from sweeper.hardware import visible_hardware
+from sweeper.records import Hardware, TrialResult
+from sweeper.space import Candidate
+from sweeper.trial import TrialPlan, Watch, run_trial
+
+
+class ServerActor:
+    """The class behind the Ray actor; ``actors.pool`` reserves its resources and creates it.
+
+    ``run_trial`` blocks for minutes, so the actor runs with two threads: the other one answers ``phase``
+    and takes ``interrupt``.
+    """
+
+    def __init__(self, plan: TrialPlan) -> None:
+        self._plan = plan
+        self._phase = "idle"
+        self._stop = threading.Event()
+        self._scratch = tempfile.TemporaryDirectory(prefix="sweeper-")
+
+    def hardware(self) -> Hardware:
+        return visible_hardware(self._plan.study.engine.device)
+
+    def run_trial(
+        self, tag: str, candidate: Candidate, reference: Mapping[str, tuple[int, ...]] | None
+    ) -> TrialResult:
+        """Measure a candidate; every outcome but the actor's own death is a result."""
+        watch = Watch(self._set_phase, self._stop.is_set)
+        log = Path(self._scratch.name) / f"{tag}.log"
+        try:
+            return run_trial(self._plan, candidate, reference, log, watch)
+        finally:
+            log.unlink(missing_ok=True)
+
+    def phase(self) -> str:
+        return self._phase
+
+    def interrupt(self) -> None:
+        """Make the running trial end early, its server stopped, as INTERRUPTED."""
+        self._stop.set()
+
+    def _set_phase(self, text: str) -> None:
+        self._phase = text

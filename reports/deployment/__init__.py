@@ -1,0 +1,1 @@
+"""Exports of the best configuration, each with its evidence in comments."""

@@ -1,0 +1,104 @@
+"""What a person sees while a sweep runs: a live view on a terminal, plain lines in a job's log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from types import TracebackType
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from sweeper.records import Baseline, Interval, TrialRecord
+from sweeper.study import Tally
+
+PLAIN_EVERY_S = 15.0
+
+
+class LiveView:
+    """Follows a sweep; a context manager. Events scroll by, the state of affairs stays at the bottom."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._live = (
+            Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
+        )
+        self._said_at = 0.0
+        self._said = ""
+
+    def __enter__(self) -> LiveView:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def _say(self, text: str) -> None:
+        self.console.print(text, highlight=False, soft_wrap=True)
+
+    def baseline(self, baseline: Baseline, reused: bool) -> None:
+        how = f"reused from {baseline.measured_at}" if reused else "measured"
+        self._say(f"[bold]Baseline {how}[/] (no speculation, key {baseline.key})")
+        for point in baseline.record.load_points:
+            self._say(f"  concurrency {point.concurrency:>3}: {_rate(point.output_tok_s)} tok/s")
+
+    def finished(self, number: int, record: TrialRecord, speedups: Mapping[int, Interval]) -> None:
+        if record.failure:
+            self._say(
+                f"[red]trial {number} {record.failure.kind.value}[/] {record.effective}: {record.failure.message}"
+            )
+            return
+        if not record.load_points:
+            self._say(f"trial {number} {record.state.value.lower()} {record.effective}")
+            return
+        loads = "  ".join(
+            f"c={p.concurrency} {p.output_tok_s.value:.0f} tok/s {speedups[p.concurrency].value:.2f}x "
+            f"A {p.accept_length.value:.2f}"
+            for p in record.load_points
+        )
+        self._say(
+            f"trial {number} done in {record.start_s + record.measure_s:.0f} s  {record.effective}  {loads}"
+        )
+
+    def tick(self, tally: Tally, phases: Mapping[str, str]) -> None:
+        """Called about once a second."""
+        if self._live:
+            self._live.update(
+                Group(_bar(tally), *(Text(f"  {tag}: {phase}") for tag, phase in phases.items()))
+            )
+            return
+        line = f"{_summary(tally)}" + "".join(f"; {tag} {phase}" for tag, phase in phases.items())
+        if time.monotonic() - self._said_at > PLAIN_EVERY_S and line != self._said:
+            self._said_at, self._said = time.monotonic(), line
+            self._say(line)
+
+
+def _rate(rate: Interval) -> str:
+    return f"{rate.value:.1f} \\[{rate.low:.1f}, {rate.high:.1f}]"
+
+
+def _bar(tally: Tally) -> Table:
+    row = Table.grid(padding=(0, 1))
+    done = tally.complete + tally.failed
+    row.add_row(ProgressBar(total=max(tally.planned, 1), completed=done, width=30), _summary(tally))
+    return row
+
+
+def _summary(tally: Tally) -> str:
+    """``3/9 trials (1 failed, 1 running), best EAGLE3 full 3/1/4 1.52x, ETA 0:04:10``"""
+    parts = [
+        f"{tally.complete + tally.failed}/{tally.planned} trials ({tally.failed} failed, {tally.running} running)"
+    ]
+    if tally.best:
+        parts.append(f"best {tally.best[0]} {tally.best[1]:.2f}x")
+    if tally.eta_s is not None:
+        parts.append(f"ETA {timedelta(seconds=round(tally.eta_s))}")
+    return ", ".join(parts)

@@ -1,0 +1,188 @@
+"""The report object: what a study found, as data. Every output (terminal, CSV, JSON, exports) reads it."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timezone
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+from pydantic import BaseModel, ConfigDict, Field
+
+from sweeper.breakeven import BreakEven, break_even, break_even_accept_length
+from sweeper.config import StudyConfig
+from sweeper.records import Interval, LoadPoint, TrialRecord, trial_record_json
+from sweeper.search.candidates import REQUEUE
+from sweeper.speculation import SpeculationConfig
+from sweeper.study import config_of, record_of, speedups_of
+
+
+class Row(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class LoadRow(Row):
+    """One config at one concurrency. Rates in output tokens per second, times in milliseconds."""
+
+    concurrency: int
+    output_tok_s: Interval
+    speedup: Interval = Field(description="over the baseline at the same load, with its 95 % interval")
+    accept_length: float
+    break_even_accept_length: float = Field(description="accept length above which the config pays here")
+    step_time_ms: float
+    ttft_p50_ms: float
+    tpot_p50_ms: float
+    e2e_p90_ms: float
+    requests: int
+
+
+class TrialRow(Row):
+    """One trial. ``objective`` is the geometric mean of its speedups at the objective loads."""
+
+    number: int
+    state: str = Field(description="COMPLETE, FAILED, INTERRUPTED, RUNNING or WAITING")
+    config: SpeculationConfig = Field(description="the effective config")
+    requested: SpeculationConfig | None = Field(None, description="what was asked for, where it differs")
+    overrides: list[str] = []
+    warnings: list[str] = []
+    objective: Interval | None = None
+    loads: list[LoadRow] = []
+    break_even: BreakEven | None = None
+    outputs_equal: bool | None = Field(
+        None, description="temperature-0 outputs equal the baseline's; null: not compared"
+    )
+    failure_class: str | None = None
+    failure: str | None = None
+    log_tail: list[str] = []
+    start_s: float | None = None
+    measure_s: float | None = None
+
+    def at(self, concurrency: int) -> LoadRow | None:
+        return next((row for row in self.loads if row.concurrency == concurrency), None)
+
+
+class BaselineRow(Row):
+    """The server without speculation at one concurrency."""
+
+    concurrency: int
+    output_tok_s: Interval
+    step_time_ms: float
+    ttft_p50_ms: float
+
+
+class StudyReport(Row):
+    """A study's findings. ``trials`` are ranked: winners first, failures last."""
+
+    study: str
+    model: str
+    engine_version: str
+    hardware: str
+    objective_loads: list[int]
+    max_new_tokens: int
+    temperature: float
+    baseline: list[BaselineRow]
+    trials: list[TrialRow]
+    winner: int | None = Field(None, description="number of the trial to deploy; null: do not speculate")
+    created_at: str
+
+    def trial(self, number: int) -> TrialRow:
+        return next(t for t in self.trials if t.number == number)
+
+    @property
+    def best(self) -> TrialRow | None:
+        """The trial to deploy; None where no config clearly beats no speculation."""
+        return None if self.winner is None else self.trial(self.winner)
+
+
+def build_report(config: StudyConfig, study: optuna.Study) -> StudyReport:
+    """Read a study's storage; works while the sweep runs, and before its first trial ended."""
+    stored = study.user_attrs.get("baseline_record")
+    baseline = trial_record_json.validate_python(stored) if stored else None
+    loads = study.user_attrs.get("objective_loads", config.objective_loads)
+    trials = [
+        _trial_row(trial, baseline, loads)
+        for trial in study.get_trials(deepcopy=False)
+        if not trial.user_attrs.get(REQUEUE)
+    ]
+    trials.sort(key=lambda t: (t.objective is None, -(t.objective.value if t.objective else 0), t.number))
+    return StudyReport(
+        study=config.study,
+        model=config.engine.model,
+        engine_version=baseline.server_version if baseline else "",
+        hardware=baseline.hardware.key if baseline and baseline.hardware else "",
+        objective_loads=loads,
+        max_new_tokens=config.workload.max_new_tokens,
+        temperature=config.workload.temperature,
+        baseline=[_baseline_row(point) for point in baseline.load_points] if baseline else [],
+        trials=trials,
+        winner=_winner(trials),
+        created_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    )
+
+
+def _winner(trials: list[TrialRow]) -> int | None:
+    """The best config whose outputs are the baseline's and whose whole interval lies above 1.0."""
+    for trial in trials:
+        if trial.objective and trial.objective.low > 1 and trial.outputs_equal is not False:
+            return trial.number
+    return None
+
+
+def _baseline_row(point: LoadPoint) -> BaselineRow:
+    return BaselineRow(
+        concurrency=point.concurrency,
+        output_tok_s=point.output_tok_s,
+        step_time_ms=point.step_time_s * 1000,
+        ttft_p50_ms=point.ttft_s.p50 * 1000,
+    )
+
+
+def _trial_row(trial: FrozenTrial, baseline: TrialRecord | None, objective_loads: list[int]) -> TrialRow:
+    record = record_of(trial)
+    if record is None or baseline is None:
+        state = "FAILED" if trial.state == TrialState.FAIL else trial.state.name
+        return TrialRow(number=trial.number, state=state, config=config_of(trial))
+    speedups = speedups_of(trial)
+    rows = [_load_row(point, speedups[point.concurrency], baseline) for point in record.load_points]
+    complete = trial.state == TrialState.COMPLETE
+    return TrialRow(
+        number=trial.number,
+        state=record.state.value,
+        config=record.effective,
+        requested=record.requested if record.requested != record.effective else None,
+        overrides=list(record.overrides),
+        warnings=list(record.warnings),
+        objective=_geometric_mean([speedups[c] for c in objective_loads]) if complete else None,
+        loads=rows,
+        break_even=break_even([r.concurrency for r in rows], [r.speedup for r in rows]) if complete else None,
+        outputs_equal=record.comparison.equal if record.comparison else None,
+        failure_class=record.failure.kind.value if record.failure else None,
+        failure=record.failure.message if record.failure else None,
+        log_tail=list(record.failure.log_tail) if record.failure else [],
+        start_s=record.start_s,
+        measure_s=record.measure_s,
+    )
+
+
+def _load_row(point: LoadPoint, speedup: Interval, baseline: TrialRecord) -> LoadRow:
+    base = baseline.at(point.concurrency)
+    assert base is not None
+    return LoadRow(
+        concurrency=point.concurrency,
+        output_tok_s=point.output_tok_s,
+        speedup=speedup,
+        accept_length=point.accept_length.value,
+        break_even_accept_length=break_even_accept_length(point.step_time_s, base.step_time_s),
+        step_time_ms=point.step_time_s * 1000,
+        ttft_p50_ms=point.ttft_s.p50 * 1000,
+        tpot_p50_ms=point.tpot_s.p50 * 1000,
+        e2e_p90_ms=point.e2e_s.p90 * 1000,
+        requests=point.requests,
+    )
+
+
+def _geometric_mean(intervals: list[Interval]) -> Interval:
+    def mean(values: list[float]) -> float:
+        return math.exp(sum(math.log(value) for value in values) / len(values))
+
+    return Interval(*(mean([getattr(i, end) for i in intervals]) for end in ("value", "low", "high")))

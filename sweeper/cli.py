@@ -1,0 +1,313 @@
+"""The ``sweeper`` command: thin; every command reads its input, calls one room and prints."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from sweeper import __version__
+from sweeper.check import CheckReport, check_study, usable_space
+from sweeper.config import StudyConfig
+from sweeper.errors import SweeperError
+from sweeper.study_file import load_study_file
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    help="""Find the speculative-decoding settings of SGLang that pay, on your GPUs and your traffic.
+
+    A study file (YAML) names a target model, draft checkpoints, the settings to try and the traffic. A sweep
+    launches one SGLang server per distinct valid setting, measures it against the same server without
+    speculation, and says where speculation pays, by how much, how sure that is, and what to deploy.
+
+    Start with:  sweeper check FILE   then:  sweeper run FILE   then:  sweeper export RUN
+    """,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+testbed_app = typer.Typer(
+    help="The CPU test bed: real SGLang and tiny models on a machine without a GPU.", no_args_is_help=True
+)
+app.add_typer(testbed_app, name="testbed")
+
+console = Console()
+complaints = Console(stderr=True)
+
+StudyFile = Annotated[
+    Path, typer.Argument(metavar="FILE", help="study file (YAML); examples in search_spaces/")
+]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="run directory, or a study's name under runs/")]
+AsJson = Annotated[bool, typer.Option("--json", help="print data instead; schema in docs/schemas/")]
+
+
+class ExportFormat(str, Enum):
+    sglang = "sglang"
+
+
+@contextmanager
+def complaining() -> Iterator[None]:
+    """Bad input ends with its message and exit code 2."""
+    try:
+        yield
+    except SweeperError as error:
+        complaints.print(f"[bold red]error:[/] {_escaped(str(error))}", highlight=False, soft_wrap=True)
+        raise typer.Exit(2) from None
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", "\\[")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"sweeper {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def check(file: StudyFile, as_json: AsJson = False) -> None:
+    """Say what a study file would launch, without launching anything.
+
+    Prints how many combinations were asked for, how many distinct valid configs remain, which requests run as
+    the same effective config (for instance: topk 1 forces num_draft_tokens = num_steps + 1), which ones SGLang
+    would refuse, and the server command of the first trial. Exit code 2 if the file has an error.
+
+    Example:  sweeper check search_spaces/cpu_tiny.yaml
+    """
+    with complaining():
+        report = check_study(load_study_file(file))
+    if as_json:
+        typer.echo(report.model_dump_json(indent=2))
+    else:
+        _print_check(report)
+
+
+def _print_check(report: CheckReport) -> None:
+    console.print(
+        f"[bold]{report.study}[/]: {report.asked} combinations asked for, [bold]{len(report.candidates)}[/] distinct "
+        f"valid configs, {len(report.merges)} merged, {len(report.rejections)} rejected",
+        highlight=False,
+    )
+    table = Table("config", "requested as", "what SGLang changes")
+    for candidate in report.candidates:
+        changed = candidate.requested != candidate.effective
+        table.add_row(
+            str(candidate.effective),
+            candidate.requested.shape if changed else "",
+            "\n".join(candidate.overrides),
+        )
+    console.print(table)
+    for title, rows in (
+        (
+            "Merged: not launched, since they run as another config",
+            [(str(m.requested), f"runs as {m.effective.shape}", m.rule) for m in report.merges],
+        ),
+        (
+            "Rejected: SGLang would refuse or crash",
+            [(str(r.requested), "", r.rule) for r in report.rejections],
+        ),
+    ):
+        if rows:
+            table = Table("requested", "", "rule", title=title, title_justify="left")
+            for row in rows:
+                table.add_row(*row)
+            console.print(table)
+    found = "" if report.engine_found else " (not installed here: newest known rules)"
+    console.print(
+        f"{report.launches} launches and the baseline, {report.prompts} requests each; "
+        f"SGLang {report.engine_version}{found}",
+        highlight=False,
+    )
+    console.print("Server command of the first one:", highlight=False)
+    console.print(f"  {report.command}", highlight=False, markup=False, soft_wrap=True)
+
+
+@app.command()
+def run(
+    file: StudyFile,
+    name: Annotated[
+        str | None, typer.Option(help="study name; default: the file's. A new name starts a new study")
+    ] = None,
+    max_trials: Annotated[int | None, typer.Option(min=1, help="override search.max_trials")] = None,
+    remeasure_baseline: Annotated[
+        bool, typer.Option("--remeasure-baseline", help="ignore the cached baseline")
+    ] = False,
+    ray_address: Annotated[
+        str | None,
+        typer.Option(envvar="RAY_ADDRESS", help="Ray cluster; default: a local one for this run"),
+    ] = None,
+) -> None:
+    """Run a sweep, or continue it: finished trials stay, interrupted ones come first.
+
+    Measures the baseline (or takes it from the cache and says so), launches one server per config, and writes
+    everything to runs/NAME/: study.db (Optuna), study.yaml, trials.csv, requests/, logs/, deploy/.
+    Ctrl-C stops the servers and leaves a study that the same command continues.
+
+    Examples:
+      sweeper run search_spaces/cpu_tiny.yaml
+      sweeper run search_spaces/llama31_8b_eagle3.yaml --name monday --ray-address auto
+      ray job submit --working-dir . -- python -m sweeper run search_spaces/llama31_8b_eagle3.yaml
+    """
+    with complaining():
+        config = _with_options(load_study_file(file), name, max_trials)
+        _run(config, remeasure_baseline, ray_address)
+
+
+def _with_options(config: StudyConfig, name: str | None, max_trials: int | None) -> StudyConfig:
+    data = config.model_dump()
+    if name:
+        data["study"] = name
+    if max_trials:
+        data["search"]["max_trials"] = max_trials
+    try:
+        return StudyConfig.model_validate(data)
+    except ValueError as error:
+        raise SweeperError(f"--name: {error}") from None
+
+
+def _run(config: StudyConfig, remeasure_baseline: bool, ray_address: str | None) -> None:
+    """Connect to Ray, drive the sweep, print the report and export the winner."""
+    from actors.cluster import cluster, engine_version
+    from actors.pool import ServerPool
+    from reports.live import LiveView
+    from sweeper.run_directory import RunDirectory
+    from sweeper.study import Sweep
+    from sweeper.trial import TrialPlan
+    from sweeper.workload.prompts import plan_prompts
+
+    space = usable_space(config)
+    prompts = plan_prompts(config)
+    directory = RunDirectory(Path(config.runs_dir) / config.study)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupted = False
+    with directory.driven():
+        with cluster(ray_address, config):
+            plan = TrialPlan(config, engine_version(config), prompts)
+            with ServerPool(plan) as servers, LiveView(console) as view:
+                sweep = Sweep(plan, space.candidates, directory, servers, view)
+                directory.write_study(config)
+                console.print(
+                    f"[bold]{config.study}[/]: {sweep.planned()} of {len(space.candidates)} configs, "
+                    f"{servers.size()} server(s) at a time, SGLang {plan.version}",
+                    highlight=False,
+                )
+                try:
+                    sweep.go(sweep.ensure_baseline(remeasure_baseline))
+                except KeyboardInterrupt:
+                    interrupted = True
+        _conclude(config, directory)
+    if interrupted:
+        console.print(f"Interrupted; the same command continues study {config.study!r}.", highlight=False)
+        raise typer.Exit(INTERRUPTED)
+
+
+def _conclude(config: StudyConfig, directory: object) -> None:
+    """Print and write what is known, complete or not."""
+    from reports.exports import write_export
+    from reports.study_report import build_report
+    from reports.tables import long_table
+    from reports.terminal import print_report
+    from sweeper.run_directory import RunDirectory, read_run
+
+    assert isinstance(directory, RunDirectory)
+    _, study = read_run(directory)
+    report = build_report(config, study)
+    print_report(report, console)
+    long_table(report).to_csv(directory.table, index=False)
+    console.print(f"\nFiles: {directory.path}/ (study.db, trials.csv, requests/, logs/)", highlight=False)
+    if any(t.state == "COMPLETE" for t in report.trials):
+        export = write_export(config, report, directory, "sglang")
+        console.print(
+            f"Deploy: python -m sglang.launch_server --config {export.path}", highlight=False, soft_wrap=True
+        )
+
+
+@app.command()
+def report(run: Run, as_json: AsJson = False) -> None:
+    """Print a run's ranking, speedups and break-even, and write trials.csv. Works while the sweep runs, too.
+
+    Example:  sweeper report cpu_tiny
+    """
+    from reports.study_report import build_report
+    from reports.tables import long_table
+    from reports.terminal import print_report
+    from sweeper.run_directory import find_run, read_run
+
+    with complaining():
+        directory = find_run(run)
+        config, study = read_run(directory)
+        found = build_report(config, study)
+        long_table(found).to_csv(directory.table, index=False)
+    if as_json:
+        typer.echo(found.model_dump_json(indent=2))
+    else:
+        print_report(found, console)
+        console.print(f"\nTable: {directory.table}", highlight=False)
+
+
+@app.command()
+def export(
+    run: Run,
+    format: Annotated[ExportFormat, typer.Option(help="what the file is for")] = ExportFormat.sglang,
+    as_json: AsJson = False,
+) -> None:
+    """Write the winner as a deployment file, with its evidence in comments; the plain server if nothing pays.
+
+    Example:  sweeper export cpu_tiny --format sglang
+              python -m sglang.launch_server --config runs/cpu_tiny/deploy/sglang.yaml
+    """
+    from reports.exports import write_export
+    from reports.study_report import build_report
+    from sweeper.run_directory import find_run, read_run
+
+    with complaining():
+        directory = find_run(run)
+        config, study = read_run(directory)
+        done = write_export(config, build_report(config, study), directory, format.value)
+    if as_json:
+        typer.echo(done.model_dump_json(indent=2))
+    elif done.speculates:
+        console.print(f"{done.path}: {done.config}", highlight=False)
+    else:
+        console.print(f"{done.path}: no speculation, since no config is clearly faster", highlight=False)
+
+
+@testbed_app.command("build")
+def testbed_build() -> None:
+    """Train the tiny target and drafts (some minutes on two cores, once) into the cache outside the work tree."""
+    from sweeper.testbed.build import build
+    from sweeper.testbed.environment import cache_dir
+
+    console.print(f"Test bed: {build(cache_dir())}", highlight=False)
+
+
+@testbed_app.command("path")
+def testbed_path() -> None:
+    """Print the directory of the test bed's models."""
+    from sweeper.testbed.environment import cache_dir
+
+    typer.echo(cache_dir())
+
+
+if __name__ == "__main__":
+    sys.exit(app())

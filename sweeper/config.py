@@ -1,0 +1,240 @@
+"""The study file as data: what a person writes in ``search_spaces/*.yaml``.
+
+Every field has a default or is required; unknown keys are errors. ``sweeper.study_file`` reads the YAML,
+expands ``${ENV}`` and turns what pydantic finds into errors with a file, a line and a YAML path.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from sweeper.speculation import ALGORITHMS
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+OWNED_FLAGS = frozenset(
+    {
+        "api-key",
+        "config",
+        "disable-radix-cache",
+        "host",
+        "max-running-requests",
+        "model-path",
+        "port",
+        "random-seed",
+        "tensor-parallel-size",
+        "tp-size",
+    }
+)
+"""Flags that the sweep sets itself, equally on both arms; a study file must not set them."""
+
+
+def _name(value: str) -> str:
+    if not NAME.fullmatch(value):
+        raise ValueError(
+            "a name has 1 to 64 letters, digits, '.', '_' or '-' and starts with a letter or digit"
+        )
+    return value
+
+
+Name = Annotated[str, AfterValidator(_name)]
+
+
+def _as_list(value: Any) -> Any:
+    """Accept ``3``, ``[1, 3, 5]`` or ``{min: 1, max: 9, step: 2}`` (max included)."""
+    if isinstance(value, dict):
+        unknown = set(value) - {"min", "max", "step"}
+        if unknown or not {"min", "max"} <= set(value) or not all(type(v) is int for v in value.values()):
+            raise ValueError("a range is {min: INT, max: INT, step: INT}; step may be left out")
+        low, high, step = value["min"], value["max"], value.get("step", 1)
+        if step < 1 or high < low:
+            raise ValueError(f"empty range: min {low}, max {high}, step {step}")
+        return list(range(low, high + 1, step))
+    return value if isinstance(value, list) else [value]
+
+
+Integers = Annotated[list[Annotated[int, Field(strict=True)]], BeforeValidator(_as_list), Field(min_length=1)]
+PositiveIntegers = Annotated[
+    list[Annotated[int, Field(strict=True, ge=1)]], BeforeValidator(_as_list), Field(min_length=1)
+]
+Strings = Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Engine(Section):
+    """The SGLang server under test: the same for every trial and for the baseline."""
+
+    model: str = Field(description="target checkpoint: a directory or a hub id")
+    device: Literal["cuda", "cpu"] = "cuda"
+    tensor_parallel: int = Field(1, ge=1)
+    python: str | None = Field(
+        None, description="interpreter that has SGLang; default: the one running the sweep"
+    )
+    extra_args: dict[str, bool | int | float | str | list[int | float | str]] = Field(
+        default_factory=dict, description="server flags by name, e.g. mem-fraction-static: 0.85"
+    )
+    env: dict[str, str] = Field(
+        default_factory=dict,
+        description="environment of the server; ${VAR} is expanded at launch, never stored",
+    )
+    start_timeout_s: float = Field(1800, gt=0, description="seconds a launch may take until it serves")
+
+    @model_validator(mode="after")
+    def _only_free_flags(self) -> Engine:
+        for flag in self.extra_args:
+            name = flag.lstrip("-").replace("_", "-")
+            if name in OWNED_FLAGS or name.startswith("speculative-"):
+                raise ValueError(f"extra_args.{flag} is set by the sweep itself; remove it")
+        return self
+
+
+class Draft(Section):
+    """A draft checkpoint."""
+
+    path: str = Field(description="a directory or a hub id")
+
+
+class Grid(Section):
+    """A block of the space: the product of its lists. Several grids add up."""
+
+    algorithm: Strings
+    drafts: Annotated[list[str], BeforeValidator(_as_list)] | None = Field(
+        None, description="names from space.drafts; default: all of them, for algorithms that take a draft"
+    )
+    num_steps: Integers
+    topk: Integers = [1]
+    num_draft_tokens: Integers | None = Field(
+        None, description="verified tokens; may be left out where topk is 1 (num_steps + 1)"
+    )
+
+    @model_validator(mode="after")
+    def _known(self) -> Grid:
+        for name in self.algorithm:
+            if name not in ALGORITHMS:
+                raise ValueError(f"unknown algorithm {name!r}; known: {', '.join(ALGORITHMS)}")
+        if self.num_draft_tokens is None and any(k != 1 for k in self.topk):
+            raise ValueError(
+                "num_draft_tokens must be given where topk is not 1: SGLang needs all three numbers"
+            )
+        return self
+
+
+class Space(Section):
+    """Which speculation configs to try."""
+
+    drafts: dict[Name, Draft] = Field(default_factory=dict)
+    grids: list[Grid] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _drafts_exist(self) -> Space:
+        for i, grid in enumerate(self.grids):
+            for name in grid.drafts or ():
+                if name not in self.drafts:
+                    known = ", ".join(self.drafts) or "none"
+                    raise ValueError(f"grids[{i}].drafts: no draft {name!r} in space.drafts (there: {known})")
+            for algorithm in grid.algorithm:
+                rules = ALGORITHMS[algorithm]
+                if rules.needs_draft and not rules.draft_optional and not (grid.drafts or self.drafts):
+                    raise ValueError(f"grids[{i}]: {algorithm} needs a draft; list one in space.drafts")
+        return self
+
+
+class Workload(Section):
+    """The traffic: prompts, what is generated from them, and at which concurrencies."""
+
+    prompts: str = Field(description='JSONL file with one {"id": ..., "prompt": "..."} a line')
+    concurrency: PositiveIntegers = [1, 4, 16]
+    max_new_tokens: int = Field(256, ge=2)
+    temperature: float = Field(0.0, ge=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+    top_k: int = Field(-1, ge=-1)
+    ignore_eos: bool = Field(
+        False, description="go on after the end of sequence: text after it is easy to draft"
+    )
+
+    @model_validator(mode="after")
+    def _ascending(self) -> Workload:
+        if sorted(set(self.concurrency)) != self.concurrency:
+            raise ValueError("concurrency levels must ascend without repeats")
+        return self
+
+
+class Measurement(Section):
+    """How long each load is measured. Requests of a load = max(min_requests, rounds x concurrency)."""
+
+    min_requests: int = Field(32, ge=4)
+    rounds: int = Field(4, ge=2)
+    warmup_requests: int = Field(4, ge=1, description="per load, at that load's concurrency at most")
+    request_timeout_s: float = Field(
+        600, gt=0, description="a request that takes longer fails its load point"
+    )
+    stall_timeout_s: float = Field(60, gt=0, description="a server that sends no token for this long hangs")
+    seed: int = Field(1, ge=0, description="order of the prompts and the server's random seed, on both arms")
+
+    def requests(self, concurrency: int) -> int:
+        return max(self.min_requests, self.rounds * concurrency)
+
+
+class Search(Section):
+    """In which order candidates are tried and when to stop."""
+
+    sampler: Literal["tpe", "gp", "random", "grid"] = "tpe"
+    max_trials: int | None = Field(None, ge=1, description="server launches; default: the whole space")
+    seed: int = Field(0, ge=0)
+    objective_load: Annotated[list[int], BeforeValidator(_as_list)] | None = Field(
+        None, description="concurrency to win at (several: geometric mean of speedups); default: the lowest"
+    )
+
+
+class BaselineCache(Section):
+    cache_dir: str = Field(
+        "~/.cache/sweeper/baselines", description="where baselines are kept between studies"
+    )
+
+
+class Resources(Section):
+    """What Ray reserves for one server."""
+
+    gpus_per_server: float | None = Field(
+        None, ge=0, description="default: tensor_parallel on cuda, 0 on cpu"
+    )
+    cpus_per_server: float = Field(1, gt=0)
+    max_servers: int | None = Field(None, ge=1, description="servers at the same time; default: what fits")
+
+
+class StudyConfig(Section):
+    """A whole study file."""
+
+    study: Name
+    engine: Engine
+    space: Space
+    workload: Workload
+    measurement: Measurement = Measurement()
+    search: Search = Search()
+    baseline: BaselineCache = BaselineCache()
+    resources: Resources = Resources()
+    storage: str | None = Field(None, description="Optuna storage URL; default: SQLite in the run directory")
+    runs_dir: str = "runs"
+
+    @model_validator(mode="after")
+    def _objective_is_measured(self) -> StudyConfig:
+        for load in self.search.objective_load or ():
+            if load not in self.workload.concurrency:
+                raise ValueError(f"search.objective_load {load} is not among workload.concurrency")
+        return self
+
+    @property
+    def objective_loads(self) -> list[int]:
+        return self.search.objective_load or self.workload.concurrency[:1]
+
+    @property
+    def gpus_per_server(self) -> float:
+        if self.resources.gpus_per_server is not None:
+            return self.resources.gpus_per_server
+        return self.engine.tensor_parallel if self.engine.device == "cuda" else 0

@@ -1,0 +1,1 @@
+"""Closed-loop load on one server, and the statistics of what comes back."""

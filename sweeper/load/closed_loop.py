@@ -1,0 +1,198 @@
+"""Keeps a fixed number of requests in flight and writes down when every token arrived."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import aiohttp
+
+from sweeper.config import Measurement, Workload
+from sweeper.records import RequestRecord
+from sweeper.server.command import Address
+from sweeper.server.meta_info import MissingCountersError, speculation_counters
+from sweeper.workload.prompts import Prompt
+
+READ_BUFFER = 4 * 2**20
+"""Bytes of one stream line; releases without delta chunks send the whole text so far."""
+
+
+@dataclass(frozen=True)
+class LoadRun:
+    """Raw outcome of one load: requests, token ids by prompt, and the token arrivals.
+
+    ``arrivals`` holds (seconds since start, tokens) per chunk; ``window`` is the span in which all workers
+    had a request in flight past its first token: ramp and drain lie outside.
+    """
+
+    concurrency: int
+    requests: tuple[RequestRecord, ...]
+    outputs: Mapping[str, tuple[int, ...]]
+    arrivals: tuple[tuple[float, int], ...]
+    window: tuple[float, float]
+
+
+@dataclass
+class _Run:
+    """What the workers of one load share."""
+
+    prompts: Iterator[Prompt]
+    started: float
+    requests: list[RequestRecord] = field(default_factory=list)
+    outputs: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    arrivals: list[tuple[float, int]] = field(default_factory=list)
+    first_tokens: list[float] = field(default_factory=list)
+    first_idle: float | None = None
+
+    def now(self) -> float:
+        return time.perf_counter() - self.started
+
+
+@dataclass
+class _Reply:
+    """One streamed reply while it grows."""
+
+    tokens: list[int] = field(default_factory=list)
+    meta: dict[str, Any] = field(default_factory=dict)
+    count: int = 0
+    first_token_s: float | None = None
+
+
+class LoadGenerator:
+    """Sends a workload's requests to one server over ``/generate`` streams."""
+
+    def __init__(self, address: Address, workload: Workload, measurement: Measurement) -> None:
+        self._url = f"{address.url}/generate"
+        self._headers = {"Authorization": f"Bearer {address.api_key}"}
+        self._sampling = {
+            "max_new_tokens": workload.max_new_tokens,
+            "temperature": workload.temperature,
+            "top_p": workload.top_p,
+            "top_k": workload.top_k,
+            "ignore_eos": workload.ignore_eos,
+        }
+        self._timeout = aiohttp.ClientTimeout(
+            total=measurement.request_timeout_s, sock_read=measurement.stall_timeout_s
+        )
+
+    def run(
+        self, prompts: Sequence[Prompt], concurrency: int, stop: Callable[[], bool] = lambda: False
+    ) -> LoadRun:
+        """Send all prompts with ``concurrency`` in flight. Failed requests are records with ``error`` set.
+
+        ``stop`` is asked before every request; once true, or once a request failed, no further one is sent.
+        """
+        return asyncio.run(self._run(prompts, concurrency, stop))
+
+    async def _run(self, prompts: Sequence[Prompt], concurrency: int, stop: Callable[[], bool]) -> LoadRun:
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(
+            connector=connector, headers=self._headers, timeout=self._timeout, read_bufsize=READ_BUFFER
+        ) as session:
+            run = _Run(iter(prompts), time.perf_counter())
+            await asyncio.gather(*(self._worker(session, run, concurrency, stop) for _ in range(concurrency)))
+        end = run.now()
+        ramped = sorted(run.first_tokens)[concurrency - 1] if len(run.first_tokens) >= concurrency else 0.0
+        drained = run.first_idle if run.first_idle is not None else end
+        window = (ramped, drained) if drained > ramped else (0.0, end)
+        return LoadRun(concurrency, tuple(run.requests), run.outputs, tuple(run.arrivals), window)
+
+    async def _worker(
+        self, session: aiohttp.ClientSession, run: _Run, concurrency: int, stop: Callable[[], bool]
+    ) -> None:
+        for prompt in run.prompts:
+            if stop() or any(request.error for request in run.requests[-concurrency:]):
+                break
+            run.requests.append(await self._request(session, run, prompt, concurrency))
+        if run.first_idle is None:
+            run.first_idle = run.now()
+
+    async def _request(
+        self, session: aiohttp.ClientSession, run: _Run, prompt: Prompt, concurrency: int
+    ) -> RequestRecord:
+        reply, sent, error = _Reply(), run.now(), None
+        try:
+            error = await self._stream(session, run, prompt, reply)
+        except asyncio.TimeoutError:
+            error = f"timed out after {run.now() - sent:.0f} s with {reply.count} tokens"
+        except (aiohttp.ClientError, OSError, ValueError) as problem:
+            error = f"{type(problem).__name__}: {problem}"
+        record = RequestRecord(
+            prompt=prompt.id,
+            concurrency=concurrency,
+            sent_s=sent,
+            first_token_s=reply.first_token_s,
+            done_s=run.now(),
+            prompt_tokens=int(reply.meta.get("prompt_tokens", 0)),
+            completion_tokens=reply.count,
+            cached_tokens=int(reply.meta.get("cached_tokens", 0)),
+            finish_reason=_finish_type(reply.meta),
+            error=error,
+        )
+        if error:
+            return record
+        run.outputs[prompt.id] = tuple(reply.tokens)
+        return _with_counters(record, reply.meta)
+
+    async def _stream(
+        self, session: aiohttp.ClientSession, run: _Run, prompt: Prompt, reply: _Reply
+    ) -> str | None:
+        """Read one reply to its end; returns what went wrong in a stream that began well."""
+        body = {"text": prompt.text, "sampling_params": self._sampling, "stream": True}
+        async with session.post(self._url, json=body) as response:
+            if response.status != 200:
+                return f"HTTP {response.status}: {(await response.text())[:300]}"
+            async for line in response.content:
+                if not line.startswith(b"data: {"):
+                    continue
+                chunk = json.loads(line[6:])
+                if "error" in chunk:
+                    return f"error in the stream: {str(chunk['error'])[:300]}"
+                _take(chunk, run, reply)
+        reason = _finish_type(reply.meta)
+        if reason in ("stop", "length"):
+            return None
+        return (
+            f"aborted: {reply.meta.get('finish_reason')}"
+            if reason
+            else "the stream ended without a finish reason"
+        )
+
+
+def _take(chunk: dict[str, Any], run: _Run, reply: _Reply) -> None:
+    """Account for one chunk. ``completion_tokens`` is cumulative in every release; ids are deltas or not."""
+    now = run.now()
+    reply.meta = chunk["meta_info"]
+    count = int(reply.meta["completion_tokens"])
+    if count > reply.count:
+        if reply.first_token_s is None:
+            reply.first_token_s = now
+            run.first_tokens.append(now)
+        run.arrivals.append((now, count - reply.count))
+        ids = chunk.get("output_ids") or []
+        reply.tokens = list(ids) if len(ids) == count else reply.tokens + list(ids)
+        reply.count = count
+
+
+def _finish_type(meta: Mapping[str, Any]) -> str:
+    reason = meta.get("finish_reason")
+    return str(reason.get("type", "")) if isinstance(reason, dict) else str(reason or "")
+
+
+def _with_counters(record: RequestRecord, meta: Mapping[str, Any]) -> RequestRecord:
+    try:
+        counters = speculation_counters(meta)
+    except MissingCountersError as problem:
+        return replace(record, error=str(problem))
+    if counters is None:
+        return record
+    return replace(
+        record,
+        verify_rounds=counters.verify_rounds,
+        accepted_drafts=counters.accepted_drafts,
+        histogram=counters.histogram,
+    )

@@ -1,0 +1,214 @@
+"""Optuna samplers that propose only valid candidates, and each at most once.
+
+The five parameters are ordinary Optuna parameters, so plots, importance and dashboard read naturally, but
+their product contains configs that SGLang refuses or merges. Every sampler here therefore chooses from the
+list of remaining candidates and returns the chosen one's parameters.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import random
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from optuna import Study
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.samplers import BaseSampler, GPSampler, TPESampler
+from optuna.trial import FrozenTrial, TrialState
+
+from sweeper.config import Search
+from sweeper.errors import SweeperError
+from sweeper.space import Candidate
+from sweeper.speculation import SpeculationConfig
+
+REQUEUE = "requeue"
+"""User attribute of failed trials that say nothing of their config (driver killed, node lost)."""
+
+PROPOSALS = 32
+"""How often an inner sampler may propose before its last proposal is moved to the nearest candidate."""
+
+
+def parameters(config: SpeculationConfig) -> dict[str, Any]:
+    """A config as Optuna parameters."""
+    return {
+        "algorithm": config.algorithm,
+        "draft": config.draft,
+        "num_steps": config.num_steps,
+        "topk": config.topk,
+        "num_draft_tokens": config.num_draft_tokens,
+    }
+
+
+def distributions(candidates: Sequence[Candidate]) -> dict[str, BaseDistribution]:
+    """The smallest box that holds all candidates: categories, and integer ranges for the three numbers."""
+    configs = [candidate.effective for candidate in candidates]
+
+    def span(values: Iterable[int]) -> IntDistribution:
+        numbers = list(values)
+        return IntDistribution(min(numbers), max(numbers))
+
+    return {
+        "algorithm": CategoricalDistribution(list(dict.fromkeys(c.algorithm for c in configs))),
+        "draft": CategoricalDistribution(list(dict.fromkeys(c.draft for c in configs))),
+        "num_steps": span(c.num_steps for c in configs),
+        "topk": span(c.topk for c in configs),
+        "num_draft_tokens": span(c.num_draft_tokens for c in configs),
+    }
+
+
+def params_of(trial: FrozenTrial) -> dict[str, Any]:
+    """A trial's parameters, also while it waits in the queue and has only fixed ones."""
+    return trial.params or trial.system_attrs.get("fixed_params", {})
+
+
+def taken(study: Study) -> list[dict[str, Any]]:
+    """Parameters of all configs that were launched, are running or are queued."""
+    return [
+        params_of(trial)
+        for trial in study.get_trials(deepcopy=False)
+        if not (trial.state == TrialState.FAIL and trial.user_attrs.get(REQUEUE))
+    ]
+
+
+class CandidateSampler(BaseSampler):
+    """Picks among the candidates that no trial has taken; subclasses say which in ``choose``."""
+
+    def __init__(self, candidates: Sequence[Candidate], seed: int = 0) -> None:
+        self.candidates = list(candidates)
+        self.space = distributions(candidates)
+        self.random = random.Random(seed)
+
+    def reseed_rng(self) -> None:
+        self.random.seed()
+
+    def remaining(self, study: Study) -> list[Candidate]:
+        """Candidates that were never proposed, in the order of the study file."""
+        used = taken(study)
+        return [c for c in self.candidates if parameters(c.effective) not in used]
+
+    def choose(self, study: Study, trial: FrozenTrial, remaining: list[Candidate]) -> Candidate:
+        """One of ``remaining``, which is not empty."""
+        raise NotImplementedError
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        return self.space
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        if "fixed_params" in trial.system_attrs:
+            return {}
+        remaining = self.remaining(study)
+        if not remaining:
+            raise SweeperError("every candidate was launched; nothing is left to propose")
+        return parameters(self.choose(study, trial, remaining).effective)
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        raise SweeperError(f"parameter {param_name!r} is not part of the sweep's space")
+
+
+class GridCandidates(CandidateSampler):
+    """In the order of the study file."""
+
+    def choose(self, study: Study, trial: FrozenTrial, remaining: list[Candidate]) -> Candidate:
+        return remaining[0]
+
+
+class RandomCandidates(CandidateSampler):
+    """Uniformly."""
+
+    def choose(self, study: Study, trial: FrozenTrial, remaining: list[Candidate]) -> Candidate:
+        return self.random.choice(remaining)
+
+
+class ModelCandidates(CandidateSampler):
+    """Optuna's own model-based sampler over the box, moved to the nearest remaining candidate.
+
+    While the inner sampler has too few results to model anything it proposes nothing, and the choice is
+    uniform.
+    """
+
+    def __init__(self, inner: BaseSampler, candidates: Sequence[Candidate], seed: int = 0) -> None:
+        super().__init__(candidates, seed)
+        self.inner = inner
+
+    def reseed_rng(self) -> None:
+        super().reseed_rng()
+        self.inner.reseed_rng()
+
+    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
+        self.inner.before_trial(study, trial)
+
+    def after_trial(
+        self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
+    ) -> None:
+        self.inner.after_trial(study, trial, state, values)
+
+    def choose(self, study: Study, trial: FrozenTrial, remaining: list[Candidate]) -> Candidate:
+        by_parameters = {tuple(parameters(c.effective).values()): c for c in remaining}
+        proposal: dict[str, Any] = {}
+        varied = {name: d for name, d in self.space.items() if not d.single()}
+        constant = parameters(remaining[0].effective)
+        for _ in range(PROPOSALS):
+            proposal = self.inner.sample_relative(study, trial, varied)
+            if not proposal:
+                return self.random.choice(remaining)
+            proposal = {name: proposal.get(name, constant[name]) for name in self.space}
+            if tuple(proposal.values()) in by_parameters:
+                return by_parameters[tuple(proposal.values())]
+        return min(remaining, key=lambda c: _distance(proposal, parameters(c.effective)))
+
+
+def _distance(a: dict[str, Any], b: dict[str, Any]) -> float:
+    """1 per differing category, doublings apart for the numbers."""
+    total = 0.0
+    for name, value in a.items():
+        if isinstance(value, str):
+            total += value != b[name]
+        else:
+            total += abs(math.log2((value + 1) / (b[name] + 1)))
+    return total
+
+
+def _tpe(search: Search, candidates: Sequence[Candidate]) -> CandidateSampler:
+    startup = max(3, min(10, len(candidates) // 4))
+    inner = TPESampler(
+        seed=search.seed,
+        n_startup_trials=startup,
+        multivariate=True,
+        constant_liar=True,
+    )
+    return ModelCandidates(inner, candidates, search.seed)
+
+
+def _gp(search: Search, candidates: Sequence[Candidate]) -> CandidateSampler:
+    missing = [name for name in ("scipy", "torch") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SweeperError(
+            f"search.sampler: gp needs {' and '.join(missing)}; pip install 'sweeper[gp]', "
+            "or choose tpe, random or grid"
+        )
+    startup = max(3, min(10, len(candidates) // 4))
+    inner = GPSampler(seed=search.seed, n_startup_trials=startup)
+    return ModelCandidates(inner, candidates, search.seed)
+
+
+SAMPLERS: dict[str, Callable[[Search, Sequence[Candidate]], CandidateSampler]] = {
+    "grid": lambda search, candidates: GridCandidates(candidates, search.seed),
+    "random": lambda search, candidates: RandomCandidates(candidates, search.seed),
+    "tpe": _tpe,
+    "gp": _gp,
+}
+
+
+def make_sampler(search: Search, candidates: Sequence[Candidate]) -> CandidateSampler:
+    """The sampler a study file asks for.
+
+    Raises:
+        SweeperError: it needs a package that is not installed.
+    """
+    return SAMPLERS[search.sampler](search, candidates)

@@ -1,0 +1,1 @@
+"""Everything that knows SGLang: launch command, process, client, failure classes."""

@@ -1,0 +1,338 @@
+"""The sweep: an Optuna ask/tell loop over servers, resumable at any moment. The only writer of the storage."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from sweeper import records
+from sweeper.baseline import BaselineCache, baseline_key, baseline_settings, make_baseline
+from sweeper.breakeven import Arm, speedup
+from sweeper.errors import StudyChangedError, SweeperError
+from sweeper.records import (
+    Baseline,
+    FailureClass,
+    Hardware,
+    Interval,
+    TrialRecord,
+    TrialResult,
+    trial_record_json,
+)
+from sweeper.run_directory import RunDirectory, open_storage
+from sweeper.search import make_sampler
+from sweeper.search.candidates import REQUEUE, parameters, params_of
+from sweeper.space import Candidate
+from sweeper.speculation import NO_SPECULATION, SpeculationConfig
+from sweeper.trial import TrialPlan
+
+MAX_ATTEMPTS = 2
+"""Launches of one config whose node or actor was lost, before it counts as failed."""
+
+BASELINE_TAG = "baseline"
+NO_CANDIDATE = Candidate(NO_SPECULATION, NO_SPECULATION, ())
+
+
+class Servers(Protocol):
+    """Where trials run: at most one per server at a time. ``actors.pool`` has the one on Ray."""
+
+    def hardware(self) -> Hardware: ...
+
+    def idle(self) -> int: ...
+
+    def size(self) -> int: ...
+
+    def start(
+        self, tag: str, candidate: Candidate, reference: Mapping[str, tuple[int, ...]] | None
+    ) -> None: ...
+
+    def wait(self, timeout_s: float) -> list[tuple[str, TrialResult]]: ...
+
+    def phases(self) -> Mapping[str, str]: ...
+
+    def interrupt(self) -> None: ...
+
+
+class Display(Protocol):
+    """What a person sees while a sweep runs. ``reports.live`` has the real one."""
+
+    def baseline(self, baseline: Baseline, reused: bool) -> None: ...
+
+    def finished(self, number: int, record: TrialRecord, speedups: Mapping[int, Interval]) -> None: ...
+
+    def tick(self, tally: Tally, phases: Mapping[str, str]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How far a sweep is. ``eta_s`` is None until a trial has finished."""
+
+    planned: int
+    complete: int = 0
+    failed: int = 0
+    running: int = 0
+    best: tuple[str, float] | None = None
+    eta_s: float | None = None
+
+
+class Sweep:
+    """One run of one study on some servers, from where the storage stands to its end."""
+
+    def __init__(
+        self,
+        plan: TrialPlan,
+        candidates: Sequence[Candidate],
+        run: RunDirectory,
+        servers: Servers,
+        display: Display,
+    ) -> None:
+        self.plan, self.run, self.servers, self.display = plan, run, servers, display
+        self.config = plan.study
+        self.candidates = candidates
+        self.by_parameters = {tuple(parameters(c.effective).values()): c for c in candidates}
+        self.sampler = make_sampler(self.config.search, candidates)
+        self.study = optuna.create_study(
+            study_name=self.config.study,
+            storage=open_storage(self.config, run),
+            sampler=self.sampler,
+            direction="maximize",
+            load_if_exists=True,
+        )
+        self.running: dict[str, tuple[optuna.Trial, float]] = {}
+        self.durations: list[float] = []
+
+    # -- baseline ------------------------------------------------------------------------------------------
+
+    def ensure_baseline(self, remeasure: bool = False) -> Baseline:
+        """The baseline for the servers' hardware: cached, or measured now.
+
+        Raises:
+            SweeperError: the server fails without speculation too; there is nothing to compare with.
+            KeyboardInterrupt: the measurement was interrupted.
+        """
+        settings = baseline_settings(self.plan, self.servers.hardware())
+        cache = BaselineCache(self.config.baseline.cache_dir)
+        cached = None if remeasure else cache.load(baseline_key(settings))
+        if cached:
+            self.display.baseline(cached, reused=True)
+            return cached
+        self.servers.start(BASELINE_TAG, NO_CANDIDATE, None)
+        finished: list[tuple[str, TrialResult]] = []
+        while not finished:
+            finished = self.servers.wait(1.0)
+            self.display.tick(self.tally(), self.servers.phases())
+        result = finished[0][1]
+        self.run.write_log(BASELINE_TAG, result.log)
+        self.run.write_requests(BASELINE_TAG, result.requests)
+        if result.record.state is records.TrialState.INTERRUPTED:
+            raise KeyboardInterrupt
+        if result.record.failure:
+            failure = result.record.failure
+            tail = "\n".join(failure.log_tail[-15:])
+            raise SweeperError(
+                f"the server fails without speculation, so there is no baseline: {failure.kind.value}: "
+                f"{failure.message}\n{tail}"
+            )
+        baseline = make_baseline(settings, result)
+        cache.save(baseline)
+        self.display.baseline(baseline, reused=False)
+        return baseline
+
+    # -- the loop ------------------------------------------------------------------------------------------
+
+    def go(self, baseline: Baseline) -> None:
+        """Run trials until the budget or the space is used up.
+
+        Raises:
+            StudyChangedError: the storage holds a study of this name with other settings.
+            KeyboardInterrupt: after the running trials were stopped and put back into the queue.
+        """
+        self._same_settings_or_refuse(baseline)
+        self._requeue_stale()
+        try:
+            while self._wants_more() or self.running:
+                while self.servers.idle() and self._wants_more():
+                    self._start_next(baseline)
+                for tag, result in self.servers.wait(1.0):
+                    self._finish(tag, result, baseline)
+                self.display.tick(self.tally(), self.servers.phases())
+        except KeyboardInterrupt:
+            self._stop_running(baseline)
+            raise
+
+    def _wants_more(self) -> bool:
+        launched = [
+            t for t in self._trials() if t.state != TrialState.WAITING and not t.user_attrs.get(REQUEUE)
+        ]
+        if len(launched) >= self.planned():
+            return False
+        return bool(self._queued() or self.sampler.remaining(self.study))
+
+    def planned(self) -> int:
+        """Launches this study may make in all."""
+        limit = self.config.search.max_trials
+        return min(limit or len(self.candidates), len(self.candidates))
+
+    def _trials(self) -> list[FrozenTrial]:
+        return self.study.get_trials(deepcopy=False)
+
+    def _queued(self) -> list[FrozenTrial]:
+        return [t for t in self._trials() if t.state == TrialState.WAITING]
+
+    def _start_next(self, baseline: Baseline) -> None:
+        trial = self.study.ask(self.sampler.space)
+        candidate = self.by_parameters[tuple(trial.params[name] for name in self.sampler.space)]
+        trial.set_user_attr("config", str(candidate.effective))
+        tag = label(trial.number)
+        self.running[tag] = (trial, time.monotonic())
+        self.servers.start(tag, candidate, baseline.outputs)
+
+    def _finish(self, tag: str, result: TrialResult, baseline: Baseline) -> None:
+        trial, started = self.running.pop(tag)
+        self.run.write_log(tag, result.log)
+        self.run.write_requests(tag, result.requests)
+        record = result.record
+        speedups = {
+            c: speedup(_arm(result.requests, record, c), _arm(baseline.requests, baseline.record, c))
+            for c in self.config.workload.concurrency
+            if record.at(c)
+        }
+        for name, value in attributes(record, speedups).items():
+            trial.set_user_attr(name, value)
+        if record.state is records.TrialState.COMPLETE:
+            self.durations.append(time.monotonic() - started)
+            self.study.tell(trial, objective(speedups, self.config.objective_loads))
+        else:
+            self._fail(trial, record)
+        self.display.finished(trial.number, record, speedups)
+
+    def _fail(self, trial: optuna.Trial, record: TrialRecord) -> None:
+        """Tell a failure; a config that is not to blame goes back into the queue."""
+        attempt = int(trial.user_attrs.get("attempt", 1))
+        lost = record.failure is not None and record.failure.kind is FailureClass.LOST
+        again = record.state is records.TrialState.INTERRUPTED or (lost and attempt < MAX_ATTEMPTS)
+        if again:
+            trial.set_user_attr(REQUEUE, True)
+        self.study.tell(trial, state=TrialState.FAIL)
+        if again:
+            self._enqueue(trial.params, attempt + 1 if lost else attempt)
+
+    def _enqueue(self, params: Mapping[str, Any], attempt: int) -> None:
+        self.study.enqueue_trial(dict(params), user_attrs={"attempt": attempt})
+
+    def _requeue_stale(self) -> None:
+        """Trials that an earlier driver left running: failed, and first in the queue."""
+        for trial in self._trials():
+            if trial.state != TrialState.RUNNING:
+                continue
+            storage, identity = self.study._storage, trial._trial_id
+            storage.set_trial_user_attr(identity, REQUEUE, True)
+            storage.set_trial_user_attr(
+                identity, "failure", "INTERRUPTED: the driver ended while this trial ran"
+            )
+            self.study.tell(trial.number, state=TrialState.FAIL)
+            if tuple(params_of(trial).values()) in self.by_parameters:
+                self._enqueue(trial.params, int(trial.user_attrs.get("attempt", 1)))
+
+    def _stop_running(self, baseline: Baseline) -> None:
+        self.servers.interrupt()
+        deadline = time.monotonic() + 60
+        while self.running and time.monotonic() < deadline:
+            for tag, result in self.servers.wait(1.0):
+                self._finish(tag, result, baseline)
+
+    def _same_settings_or_refuse(self, baseline: Baseline) -> None:
+        """Trials compare only under equal settings; those of the first run are kept with the study."""
+        settings = {name: json.loads(json.dumps(value)) for name, value in baseline.settings.items()}
+        before = self.study.user_attrs.get("settings")
+        if before is None:
+            self.study.set_user_attr("settings", settings)
+        elif before != settings:
+            changed = sorted(k for k in before.keys() | settings.keys() if before.get(k) != settings.get(k))
+            raise StudyChangedError(
+                f"study {self.config.study!r} was measured with other settings ({', '.join(changed)} changed); "
+                "give the new one a name of its own with --name, or undo the change"
+            )
+        self.study.set_user_attr(
+            "baseline_record", trial_record_json.dump_python(baseline.record, mode="json")
+        )
+        self.study.set_user_attr("baseline_key", baseline.key)
+        self.study.set_user_attr("objective_loads", self.config.objective_loads)
+
+    # -- progress ------------------------------------------------------------------------------------------
+
+    def tally(self) -> Tally:
+        """Where the sweep stands, for the display."""
+        trials = self._trials()
+        complete = [t for t in trials if t.state == TrialState.COMPLETE]
+        failed = [t for t in trials if t.state == TrialState.FAIL and not t.user_attrs.get(REQUEUE)]
+        best = max(complete, key=lambda t: t.value or 0.0, default=None)
+        tally = Tally(self.planned(), len(complete), len(failed), len(self.running))
+        if best is not None:
+            tally = replace(tally, best=(best.user_attrs["config"], best.value or 0.0))
+        if self.durations:
+            mean = sum(self.durations) / len(self.durations)
+            left = self.planned() - len(complete) - len(failed)
+            spent = sum(time.monotonic() - started for _, started in self.running.values())
+            tally = replace(tally, eta_s=max(0.0, (left * mean - spent) / self.servers.size()))
+        return tally
+
+
+def label(number: int) -> str:
+    """Name of a trial's files: ``trial-0007``."""
+    return f"trial-{number:04d}"
+
+
+def objective(speedups: Mapping[int, Interval], loads: Sequence[int]) -> float:
+    """What Optuna maximises: the geometric mean of the speedups at the objective loads."""
+    return math.exp(sum(math.log(speedups[c].value) for c in loads) / len(loads))
+
+
+def _arm(requests: Sequence[records.RequestRecord], record: TrialRecord, concurrency: int) -> Arm:
+    point = record.at(concurrency)
+    assert point is not None
+    return Arm(point, [r for r in requests if r.concurrency == concurrency])
+
+
+def attributes(record: TrialRecord, speedups: Mapping[int, Interval]) -> dict[str, Any]:
+    """A trial's user attributes: readable numbers per load for people, the whole record for the reports."""
+    values: dict[str, Any] = {"config": str(record.effective), "state": record.state.value}
+    if record.requested != record.effective:
+        values["requested"] = str(record.requested)
+    if record.overrides:
+        values["overrides"] = list(record.overrides)
+    if record.failure:
+        values["failure"] = f"{record.failure.kind.value}: {record.failure.message}"
+    for point in record.load_points:
+        c = point.concurrency
+        values[f"tok_s@{c}"] = round(point.output_tok_s.value, 2)
+        values[f"accept_length@{c}"] = round(point.accept_length.value, 4)
+        values[f"step_time_ms@{c}"] = round(point.step_time_s * 1000, 3)
+        values[f"speedup@{c}"] = round(speedups[c].value, 4)
+    if record.comparison:
+        values["outputs_equal"] = record.comparison.equal
+    values["speedups"] = {str(c): [s.value, s.low, s.high] for c, s in speedups.items()}
+    values["record"] = trial_record_json.dump_python(record, mode="json")
+    return values
+
+
+def record_of(trial: FrozenTrial) -> TrialRecord | None:
+    """The record of a finished trial, None where it never came back."""
+    stored = trial.user_attrs.get("record")
+    return trial_record_json.validate_python(stored) if stored else None
+
+
+def speedups_of(trial: FrozenTrial) -> dict[int, Interval]:
+    """Speedups by concurrency of a finished trial."""
+    return {int(c): Interval(*values) for c, values in trial.user_attrs.get("speedups", {}).items()}
+
+
+def config_of(trial: FrozenTrial) -> SpeculationConfig:
+    """The effective config that a trial stands for."""
+    return SpeculationConfig(**params_of(trial))

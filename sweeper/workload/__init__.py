@@ -1,0 +1,1 @@
+"""From prompt sources to the requests of every load."""
