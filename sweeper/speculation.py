@@ -90,7 +90,9 @@ def resolve_eagle_family(requested: SpeculationConfig) -> Resolution:
     """EAGLE, EAGLE3, NEXTN, STANDALONE: a chain for topk 1, otherwise a tree of the best n-1 candidates.
 
     Raises:
-        InvalidSpeculationError: steps or topk below 1, or a tree with more tokens than candidates.
+        InvalidSpeculationError: steps or topk below 1, a tree with more tokens than candidates ("selected index
+            k out of range"), or with fewer than num_steps + 1 (0.5.23 then crashes while it packs the accepted
+            path, which may be num_steps + 1 long).
     """
     s, k, n = requested.num_steps, requested.topk, requested.num_draft_tokens
     if s < 1 or k < 1:
@@ -101,11 +103,11 @@ def resolve_eagle_family(requested: SpeculationConfig) -> Resolution:
         override = Override("num_draft_tokens", n, s + 1, "topk 1 forces num_draft_tokens = num_steps + 1")
         return Resolution(replace(requested, num_draft_tokens=s + 1), (override,))
     most = 1 + tree_capacity(s, k)
-    if not 2 <= n <= most:
+    if not s + 1 <= n <= most:
         raise InvalidSpeculationError(
             requested,
-            f"a tree of {s} steps and topk {k} holds 2 to {most} tokens "
-            f"(1 + topk + (num_steps - 1) * topk^2), not {n}",
+            f"a tree of {s} steps and topk {k} takes num_draft_tokens from {s + 1} (num_steps + 1) "
+            f"to {most} (1 + topk + (num_steps - 1) * topk^2), not {n}",
         )
     return Resolution(requested)
 

@@ -1,0 +1,74 @@
+"""Fixtures: study files for the fast stand-in server and for the real one on the CPU test bed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sweeper.config import StudyConfig
+from sweeper.study_file import load_study_file
+from sweeper.testbed.environment import cache_dir
+
+FAKE_ENGINE = Path(__file__).parent / "fake_engine"
+WriteStudy = Callable[..., Path]
+
+
+def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """``base`` with ``changes`` applied key by key, nested."""
+    out = dict(base)
+    for key, value in changes.items():
+        out[key] = merged(out[key], value) if isinstance(value, dict) and isinstance(out.get(key), dict) else value
+    return out
+
+
+@pytest.fixture
+def write_study(tmp_path: Path) -> WriteStudy:
+    """Writes a small, valid study file for the stand-in server; keyword arguments change parts of it."""
+    for name in ("target", "draft_a", "draft_b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+    rows = [{"id": f"p{i}", "prompt": f"prompt number {i}"} for i in range(60)]
+    (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    base: dict[str, Any] = {
+        "study": "small",
+        "engine": {
+            "model": "target",
+            "device": "cpu",
+            "start_timeout_s": 60,
+            "env": {"PYTHONPATH": str(FAKE_ENGINE)},
+        },
+        "space": {
+            "drafts": {"a": {"path": "draft_a"}, "b": {"path": "draft_b"}},
+            "grids": [{"algorithm": "EAGLE3", "drafts": ["a", "b"], "num_steps": [1, 3]}],
+        },
+        "workload": {"prompts": "prompts.jsonl", "concurrency": [1, 4], "max_new_tokens": 16},
+        "measurement": {"min_requests": 8, "rounds": 2, "warmup_requests": 1},
+        "search": {"sampler": "grid"},
+        "baseline": {"cache_dir": str(tmp_path / "baselines")},
+        "runs_dir": str(tmp_path / "runs"),
+    }
+
+    def write(**changes: Any) -> Path:
+        path = tmp_path / "study.yaml"
+        path.write_text(yaml.safe_dump(merged(base, changes)))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def study(write_study: WriteStudy) -> StudyConfig:
+    return load_study_file(write_study())
+
+
+@pytest.fixture(scope="session")
+def testbed() -> Path:
+    """The tiny target and drafts; ``make test`` builds them first."""
+    directory = cache_dir()
+    assert (directory / "manifest.json").is_file(), "build the test bed first: sweeper testbed build"
+    return directory

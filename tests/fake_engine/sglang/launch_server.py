@@ -1,0 +1,129 @@
+"""``python -m sglang.launch_server``: serves in half a second, at rates and with faults that tests choose.
+
+The environment variable FAKE_FAULTS holds JSON: {"<draft path's last part>": "<fault>"} with the faults
+``crash_at_start``, ``crash_while_serving``, ``error_in_stream``, ``abort``, ``no_counters``, ``other_tokens``,
+``hang``; "" as the key means the launch without a draft.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+import zlib
+
+from aiohttp import web
+
+STEP_S = 0.002
+"""Seconds of a decoding step without speculation; every draft step adds a tenth of it."""
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    for flag in ("--host", "--api-key", "--model-path", "--speculative-algorithm", "--speculative-draft-model-path"):
+        parser.add_argument(flag, default="")
+    for flag in ("--port", "--tp-size", "--max-running-requests", "--random-seed", "--speculative-num-steps"):
+        parser.add_argument(flag, type=int, default=0)
+    for flag in ("--speculative-eagle-topk", "--speculative-num-draft-tokens", "--speculative-ngram-max-bfs-breadth"):
+        parser.add_argument(flag, type=int, default=0)
+    parser.add_argument("--disable-radix-cache", action="store_true")
+    parser.add_argument("--incremental-streaming-output", action="store_true")
+    return parser.parse_known_args()[0]
+
+
+ARGS = parse()
+STEPS, TOPK = ARGS.speculative_num_steps, ARGS.speculative_eagle_topk
+TOKENS = STEPS + 1 if TOPK == 1 else ARGS.speculative_num_draft_tokens
+FAULT = json.loads(os.environ.get("FAKE_FAULTS", "{}")).get(os.path.basename(ARGS.speculative_draft_model_path), "")
+
+
+def target_tokens(prompt: str, count: int) -> list[int]:
+    """The target's greedy output: a fixed function of the prompt."""
+    tokens = [zlib.crc32(f"{prompt} {i}".encode()) % 2048 for i in range(count)]
+    if FAULT == "other_tokens":
+        tokens[count // 2 :] = [(token + 1) % 2048 for token in tokens[count // 2 :]]
+    return tokens
+
+
+def accepted(prompt: str, round_: int) -> int:
+    """Drafts accepted in a verify round: about 1.5 of STEPS."""
+    return min(zlib.crc32(f"{round_} {prompt}".encode()) % 4, STEPS)
+
+
+async def generate(request: web.Request) -> web.StreamResponse:
+    body = await request.json()
+    prompt, count = body["text"], body["sampling_params"]["max_new_tokens"]
+    tokens = target_tokens(prompt, count)
+    if not body.get("stream"):
+        top = [[[-0.1, t, None], [-3.1, 0, None]] for t in tokens]
+        meta = {"completion_tokens": count, "output_top_logprobs": top}
+        return web.json_response({"output_ids": tokens, "meta_info": meta})
+    response = web.StreamResponse()
+    await response.prepare(request)
+    sent, rounds, drafts, histogram = 0, 0, 0, [0] * (STEPS + 1)
+    while sent < count:
+        await asyncio.sleep(STEP_S * (1 + STEPS / 10))
+        step = 1
+        if sent and STEPS:
+            kept = accepted(prompt, rounds)
+            rounds, drafts, step = rounds + 1, drafts + kept, kept + 1
+            histogram[kept] += 1
+        delta = tokens[sent : sent + step]
+        sent += len(delta)
+        if FAULT == "hang" and sent > count // 2:
+            await asyncio.sleep(3600)
+        if FAULT == "crash_while_serving" and sent > count // 2:
+            print("Scheduler hit an exception: Traceback (most recent call last):\nRuntimeError: planted", flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        if FAULT == "error_in_stream" and sent > count // 2:
+            await response.write(b'data: {"error": {"message": "planted error"}}\n\n')
+            break
+        meta = {"completion_tokens": sent, "prompt_tokens": 8, "cached_tokens": 0, "finish_reason": None}
+        if sent == count:
+            meta["finish_reason"] = {"type": "abort" if FAULT == "abort" else "length", "message": "planted abort"}
+            if rounds and FAULT != "no_counters":
+                meta |= {
+                    "spec_verify_ct": rounds,
+                    "spec_num_correct_drafts": drafts,
+                    "spec_correct_drafts_histogram": histogram,
+                }
+        await response.write(b"data: " + json.dumps({"output_ids": delta, "meta_info": meta}).encode() + b"\n\n")
+    await response.write(b"data: [DONE]\n\n")
+    return response
+
+
+async def server_info(_: web.Request) -> web.Response:
+    info = {
+        "version": "0.5.23",
+        "api_key": ARGS.api_key,
+        "speculative_algorithm": ARGS.speculative_algorithm or None,
+        "speculative_num_steps": STEPS or None,
+        "speculative_eagle_topk": TOPK or None,
+        "speculative_num_draft_tokens": TOKENS or None,
+        "max_running_requests": ARGS.max_running_requests,
+    }
+    return web.json_response({**info, "internal_states": [info]})
+
+
+async def fine(_: web.Request) -> web.Response:
+    return web.Response(text="ok")
+
+
+def main() -> None:
+    print(f"server_args={vars(ARGS)}", flush=True)
+    if FAULT == "crash_at_start":
+        time.sleep(0.2)
+        print("RuntimeError: mat1 and mat2 shapes cannot be multiplied (29x192 and 96x32)", flush=True)
+        sys.exit(1)
+    app = web.Application()
+    app.add_routes([web.post("/generate", generate), web.post("/flush_cache", fine)])
+    app.add_routes([web.get("/server_info", server_info), web.get("/health", fine)])
+    web.run_app(app, host=ARGS.host, port=ARGS.port, print=None)
+
+
+if __name__ == "__main__":
+    main()
