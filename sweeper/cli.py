@@ -187,6 +187,8 @@ def _with_options(config: StudyConfig, name: str | None, max_trials: int | None)
 
 def _run(config: StudyConfig, remeasure_baseline: bool, ray_address: str | None) -> None:
     """Connect to Ray, drive the sweep, print the report and export the winner."""
+    import optuna
+
     from actors.cluster import cluster, engine_version
     from actors.pool import ServerPool
     from reports.live import LiveView
@@ -195,6 +197,7 @@ def _run(config: StudyConfig, remeasure_baseline: bool, ray_address: str | None)
     from sweeper.trial import TrialPlan
     from sweeper.workload.prompts import plan_prompts
 
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
     space = usable_space(config)
     prompts = plan_prompts(config)
     directory = RunDirectory(Path(config.runs_dir) / config.study)

@@ -165,16 +165,27 @@ def _measure_load(
     plan: TrialPlan, server: ServerProcess, progress: _Progress, concurrency: int, watch: Watch
 ) -> None:
     generator = LoadGenerator(server.address, plan.study.workload, plan.study.measurement)
+
+    def stop() -> bool:
+        return watch.stop() or not server.alive
+
     watch.phase(f"warming up at concurrency {concurrency}")
-    generator.run(plan.prompts.warmup[concurrency], concurrency, watch.stop)
+    generator.run(plan.prompts.warmup[concurrency], concurrency, stop)
+    _go_on(server, watch)
     server.client.flush_cache()
     watch.phase(f"measuring concurrency {concurrency}")
-    run = generator.run(plan.prompts.by_load[concurrency], concurrency, watch.stop)
-    if watch.stop():
-        raise InterruptedError("trial interrupted")
+    run = generator.run(plan.prompts.by_load[concurrency], concurrency, stop)
+    _go_on(server, watch)
     progress.requests.extend(run.requests)
     progress.outputs.update(run.outputs)
     progress.points.append(load_point(run, progress.record.effective.speculates))
+
+
+def _go_on(server: ServerProcess, watch: Watch) -> None:
+    """Raises InterruptedError or ServerDiedError where the trial must end here."""
+    if watch.stop():
+        raise InterruptedError("trial interrupted")
+    server.raise_if_dead()
 
 
 def compare_outputs(

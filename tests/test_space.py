@@ -7,7 +7,9 @@ from sweeper.space import enumerate_space
 
 
 def space(*grids: dict[str, Any]) -> Space:
-    return Space.model_validate({"drafts": {"a": {"path": "o/a"}, "b": {"path": "o/b"}}, "grids": list(grids)})
+    return Space.model_validate(
+        {"drafts": {"a": {"path": "o/a"}, "b": {"path": "o/b"}}, "grids": list(grids)}
+    )
 
 
 def test_every_combination_is_a_candidate_a_merge_or_a_rejection() -> None:

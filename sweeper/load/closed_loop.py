@@ -17,6 +17,7 @@ from sweeper.server.command import Address
 from sweeper.server.meta_info import MissingCountersError, speculation_counters
 from sweeper.workload.prompts import Prompt
 
+STOP_POLL_S = 0.25
 READ_BUFFER = 4 * 2**20
 """Bytes of one stream line; releases without delta chunks send the whole text so far."""
 
@@ -84,7 +85,8 @@ class LoadGenerator:
     ) -> LoadRun:
         """Send all prompts with ``concurrency`` in flight. Failed requests are records with ``error`` set.
 
-        ``stop`` is asked before every request; once true, or once a request failed, no further one is sent.
+        Once ``stop`` is true, requests in flight are dropped without a record; once a request failed, no
+        further one is sent.
         """
         return asyncio.run(self._run(prompts, concurrency, stop))
 
@@ -94,18 +96,23 @@ class LoadGenerator:
             connector=connector, headers=self._headers, timeout=self._timeout, read_bufsize=READ_BUFFER
         ) as session:
             run = _Run(iter(prompts), time.perf_counter())
-            await asyncio.gather(*(self._worker(session, run, concurrency, stop) for _ in range(concurrency)))
+            workers = [
+                asyncio.ensure_future(self._worker(session, run, concurrency)) for _ in range(concurrency)
+            ]
+            while (await asyncio.wait(workers, timeout=STOP_POLL_S))[1]:
+                if stop():
+                    for worker in workers:
+                        worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=stop())
         end = run.now()
         ramped = sorted(run.first_tokens)[concurrency - 1] if len(run.first_tokens) >= concurrency else 0.0
         drained = run.first_idle if run.first_idle is not None else end
         window = (ramped, drained) if drained > ramped else (0.0, end)
         return LoadRun(concurrency, tuple(run.requests), run.outputs, tuple(run.arrivals), window)
 
-    async def _worker(
-        self, session: aiohttp.ClientSession, run: _Run, concurrency: int, stop: Callable[[], bool]
-    ) -> None:
+    async def _worker(self, session: aiohttp.ClientSession, run: _Run, concurrency: int) -> None:
         for prompt in run.prompts:
-            if stop() or any(request.error for request in run.requests[-concurrency:]):
+            if any(request.error for request in run.requests[-concurrency:]):
                 break
             run.requests.append(await self._request(session, run, prompt, concurrency))
         if run.first_idle is None:

@@ -26,8 +26,11 @@ from sweeper.speculation import SpeculationConfig
 REQUEUE = "requeue"
 """User attribute of failed trials that say nothing of their config (driver killed, node lost)."""
 
-PROPOSALS = 32
-"""How often an inner sampler may propose before its last proposal is moved to the nearest candidate."""
+TPE_PROPOSALS = 8
+"""How often TPE, whose draws are cheap and differ, may propose before one is moved to the nearest candidate.
+
+GP proposes the maximum of its acquisition function, the same each time, and takes seconds: it is asked once.
+"""
 
 
 def parameters(config: SpeculationConfig) -> dict[str, Any]:
@@ -132,9 +135,12 @@ class ModelCandidates(CandidateSampler):
     uniform.
     """
 
-    def __init__(self, inner: BaseSampler, candidates: Sequence[Candidate], seed: int = 0) -> None:
+    def __init__(
+        self, inner: BaseSampler, candidates: Sequence[Candidate], seed: int = 0, proposals: int = 1
+    ) -> None:
         super().__init__(candidates, seed)
         self.inner = inner
+        self.proposals = proposals
 
     def reseed_rng(self) -> None:
         super().reseed_rng()
@@ -153,7 +159,7 @@ class ModelCandidates(CandidateSampler):
         proposal: dict[str, Any] = {}
         varied = {name: d for name, d in self.space.items() if not d.single()}
         constant = parameters(remaining[0].effective)
-        for _ in range(PROPOSALS):
+        for _ in range(self.proposals):
             proposal = self.inner.sample_relative(study, trial, varied)
             if not proposal:
                 return self.random.choice(remaining)
@@ -182,7 +188,7 @@ def _tpe(search: Search, candidates: Sequence[Candidate]) -> CandidateSampler:
         multivariate=True,
         constant_liar=True,
     )
-    return ModelCandidates(inner, candidates, search.seed)
+    return ModelCandidates(inner, candidates, search.seed, TPE_PROPOSALS)
 
 
 def _gp(search: Search, candidates: Sequence[Candidate]) -> CandidateSampler:

@@ -24,11 +24,21 @@ STEP_S = 0.002
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    for flag in ("--host", "--api-key", "--model-path", "--speculative-algorithm", "--speculative-draft-model-path"):
+    for flag in (
+        "--host",
+        "--api-key",
+        "--model-path",
+        "--speculative-algorithm",
+        "--speculative-draft-model-path",
+    ):
         parser.add_argument(flag, default="")
     for flag in ("--port", "--tp-size", "--max-running-requests", "--random-seed", "--speculative-num-steps"):
         parser.add_argument(flag, type=int, default=0)
-    for flag in ("--speculative-eagle-topk", "--speculative-num-draft-tokens", "--speculative-ngram-max-bfs-breadth"):
+    for flag in (
+        "--speculative-eagle-topk",
+        "--speculative-num-draft-tokens",
+        "--speculative-ngram-max-bfs-breadth",
+    ):
         parser.add_argument(flag, type=int, default=0)
     parser.add_argument("--disable-radix-cache", action="store_true")
     parser.add_argument("--incremental-streaming-output", action="store_true")
@@ -38,7 +48,9 @@ def parse() -> argparse.Namespace:
 ARGS = parse()
 STEPS, TOPK = ARGS.speculative_num_steps, ARGS.speculative_eagle_topk
 TOKENS = STEPS + 1 if TOPK == 1 else ARGS.speculative_num_draft_tokens
-FAULT = json.loads(os.environ.get("FAKE_FAULTS", "{}")).get(os.path.basename(ARGS.speculative_draft_model_path), "")
+FAULT = json.loads(os.environ.get("FAKE_FAULTS", "{}")).get(
+    os.path.basename(ARGS.speculative_draft_model_path), ""
+)
 
 
 def target_tokens(prompt: str, count: int) -> list[int]:
@@ -77,21 +89,29 @@ async def generate(request: web.Request) -> web.StreamResponse:
         if FAULT == "hang" and sent > count // 2:
             await asyncio.sleep(3600)
         if FAULT == "crash_while_serving" and sent > count // 2:
-            print("Scheduler hit an exception: Traceback (most recent call last):\nRuntimeError: planted", flush=True)
+            print(
+                "Scheduler hit an exception: Traceback (most recent call last):\nRuntimeError: planted",
+                flush=True,
+            )
             os.kill(os.getpid(), signal.SIGKILL)
         if FAULT == "error_in_stream" and sent > count // 2:
             await response.write(b'data: {"error": {"message": "planted error"}}\n\n')
             break
         meta = {"completion_tokens": sent, "prompt_tokens": 8, "cached_tokens": 0, "finish_reason": None}
         if sent == count:
-            meta["finish_reason"] = {"type": "abort" if FAULT == "abort" else "length", "message": "planted abort"}
+            meta["finish_reason"] = {
+                "type": "abort" if FAULT == "abort" else "length",
+                "message": "planted abort",
+            }
             if rounds and FAULT != "no_counters":
                 meta |= {
                     "spec_verify_ct": rounds,
                     "spec_num_correct_drafts": drafts,
                     "spec_correct_drafts_histogram": histogram,
                 }
-        await response.write(b"data: " + json.dumps({"output_ids": delta, "meta_info": meta}).encode() + b"\n\n")
+        await response.write(
+            b"data: " + json.dumps({"output_ids": delta, "meta_info": meta}).encode() + b"\n\n"
+        )
     await response.write(b"data: [DONE]\n\n")
     return response
 
@@ -122,7 +142,7 @@ def main() -> None:
     app = web.Application()
     app.add_routes([web.post("/generate", generate), web.post("/flush_cache", fine)])
     app.add_routes([web.get("/server_info", server_info), web.get("/health", fine)])
-    web.run_app(app, host=ARGS.host, port=ARGS.port, print=None)
+    web.run_app(app, host=ARGS.host, port=ARGS.port, print=None, shutdown_timeout=0.5)
 
 
 if __name__ == "__main__":

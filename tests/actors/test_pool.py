@@ -1,0 +1,99 @@
+"""Server actors on a real Ray with fake GPUs: placement, parallel trials, loss of an actor."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+import ray
+
+from actors.pool import ServerPool
+from sweeper.config import StudyConfig
+from sweeper.errors import SweeperError
+from sweeper.records import FailureClass, TrialState
+from sweeper.space import enumerate_space
+from sweeper.study import NO_CANDIDATE
+from sweeper.study_file import load_study_file
+from sweeper.trial import TrialPlan
+from sweeper.workload.prompts import plan_prompts
+from tests.conftest import WriteStudy
+
+
+@pytest.fixture(scope="module", autouse=True)
+def two_fake_gpus() -> Iterator[None]:
+    ray.init(num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+def plan_of(study: StudyConfig) -> TrialPlan:
+    return TrialPlan(study, "0.5.23", plan_prompts(study))
+
+
+def collect(pool: ServerPool, count: int, timeout_s: float = 90) -> dict[str, object]:
+    results: dict[str, object] = {}
+    deadline = time.monotonic() + timeout_s
+    while len(results) < count and time.monotonic() < deadline:
+        results.update(pool.wait(1.0))
+    assert len(results) == count
+    return results
+
+
+def servers_of(tag: str) -> list[psutil.Process]:
+    """Stand-in servers whose command line holds ``tag``."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if words[1:3] == ["-m", "sglang.launch_server"] and any(tag in word for word in words):
+            found.append(process)
+    return found
+
+
+def test_as_many_servers_as_gpus_and_all_of_them_busy(write_study: WriteStudy) -> None:
+    study = load_study_file(write_study(resources={"gpus_per_server": 1}))
+    candidates = enumerate_space(study.space).candidates
+    with ServerPool(plan_of(study)) as pool:
+        assert pool.size() == 2
+        pool.start("one", candidates[0], None)
+        pool.start("two", candidates[1], None)
+        assert pool.idle() == 0
+        assert set(pool.phases()) == {"one", "two"}
+        results = collect(pool, 2)
+    records = {tag: result.record for tag, result in results.items()}  # type: ignore[attr-defined]
+    assert all(record.state is TrialState.COMPLETE for record in records.values()), records
+    assert records["one"].effective == candidates[0].effective
+    assert records["two"].effective == candidates[1].effective
+
+
+def test_a_request_that_no_node_can_hold_names_what_there_is(write_study: WriteStudy) -> None:
+    study = load_study_file(write_study(resources={"gpus_per_server": 8}))
+    with pytest.raises(SweeperError, match="needs 8 GPUs and 1 CPUs on one node.*2 GPUs and 4 CPUs"):
+        ServerPool(plan_of(study))
+
+
+def test_a_killed_actor_is_a_lost_trial_and_its_server_is_gone(write_study: WriteStudy) -> None:
+    study = load_study_file(
+        write_study(resources={"max_servers": 1}, engine={"env": {"FAKE_FAULTS": '{"": "hang"}'}})
+    )
+    with ServerPool(plan_of(study)) as pool:
+        pool.start("doomed", NO_CANDIDATE, None)
+        deadline = time.monotonic() + 60
+        while "measuring" not in pool.phases().get("doomed", "") and "warming" not in pool.phases().get(
+            "doomed", ""
+        ):
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        [server] = servers_of(study.engine.model)
+        guardian = server.parent()
+        actor = guardian.parent() if guardian else None
+        assert actor is not None
+        os.kill(actor.pid, signal.SIGKILL)
+        record = collect(pool, 1)["doomed"].record  # type: ignore[attr-defined]
+        assert record.failure.kind is FailureClass.LOST
+        psutil.wait_procs([server], timeout=10)
+        assert servers_of(study.engine.model) == []
+        assert pool.hardware().device.startswith("CPU")  # the replacement answers

@@ -1,0 +1,68 @@
+"""Server commands: equal on both arms but for the speculation, and free of shells and secrets."""
+
+import sys
+
+import pytest
+
+from sweeper.config import StudyConfig
+from sweeper.server.command import (
+    Address,
+    arguments,
+    launch_command,
+    launch_environment,
+    public_command,
+    server_flags,
+    streaming_flag,
+)
+from sweeper.speculation import NO_SPECULATION, SpeculationConfig
+from sweeper.study_file import load_study_file
+from tests.conftest import WriteStudy
+
+CHAIN = SpeculationConfig("EAGLE3", "a", 3, 1, 4)
+
+
+def test_both_arms_share_every_flag_but_the_speculation(study: StudyConfig) -> None:
+    plain, spec = (server_flags(study, config, "0.5.23") for config in (NO_SPECULATION, CHAIN))
+    assert {name: spec[name] for name in plain} == plain
+    assert spec.keys() - plain.keys() == {
+        "speculative-algorithm",
+        "speculative-draft-model-path",
+        "speculative-num-steps",
+        "speculative-eagle-topk",
+        "speculative-num-draft-tokens",
+    }
+    assert plain["max-running-requests"] == 4
+
+
+def test_ngram_takes_its_breadth_in_a_flag_of_its_own(study: StudyConfig) -> None:
+    flags = server_flags(study, SpeculationConfig("NGRAM", "none", 3, 4, 12), "0.5.23")
+    assert flags["speculative-ngram-max-bfs-breadth"] == 4
+    assert "speculative-num-steps" not in flags
+    assert "speculative-draft-model-path" not in flags
+
+
+def test_words_are_passed_as_they_are() -> None:
+    flags = {"a-list": [1, 2], "on": True, "off": False, "odd": "$(touch x); 'y'"}
+    assert arguments(flags) == ["--a-list", "1", "2", "--on", "--odd", "$(touch x); 'y'"]
+
+
+def test_the_key_is_not_in_the_recorded_command(study: StudyConfig) -> None:
+    command = launch_command(study, CHAIN, "0.5.23", Address(30000, "secret-key"))
+    assert command[:3] == [sys.executable, "-m", "sglang.launch_server"]
+    assert "secret-key" in command
+    assert "secret-key" not in " ".join(public_command(command))
+
+
+@pytest.mark.parametrize(
+    ("version", "flag"), [("0.5.9", "stream-output"), ("0.5.10", "incremental-streaming-output")]
+)
+def test_the_streaming_flag_has_two_names(version: str, flag: str) -> None:
+    assert streaming_flag(version) == flag
+
+
+def test_the_server_environment_is_expanded_at_launch(
+    write_study: WriteStudy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = load_study_file(write_study(engine={"env": {"HF_TOKEN": "${TOKEN_OF_TEST}"}}))
+    monkeypatch.setenv("TOKEN_OF_TEST", "secret")
+    assert launch_environment(study)["HF_TOKEN"] == "secret"

@@ -1,0 +1,206 @@
+"""The command line as a person uses it, on the fast stand-in server and a real local Ray."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import optuna
+import pandas as pd
+import psutil
+import pytest
+import yaml
+from optuna.trial import TrialState
+
+from tests.conftest import WriteStudy
+
+REPOSITORY = Path(__file__).parent.parent
+
+
+def sweeper(*words: str, timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "sweeper", *words],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        env={**os.environ, "COLUMNS": "160"},
+    )
+
+
+def trials(path: Path) -> list[optuna.trial.FrozenTrial]:
+    storage = f"sqlite:///{path.parent}/runs/small/study.db"
+    return optuna.load_study(study_name="small", storage=storage).trials
+
+
+def servers_below(path: Path) -> list[int]:
+    """Servers whose command line names the study's folder."""
+    return [
+        p.pid
+        for p in psutil.process_iter(["cmdline"])
+        if "sglang.launch_server" in (words := p.info["cmdline"] or [])
+        and str(path.parent) in " ".join(words)
+    ]
+
+
+def test_help_teaches() -> None:
+    for words in ([], ["check"], ["run"], ["report"], ["export"]):
+        done = sweeper(*words, "--help")
+        assert done.returncode == 0
+        assert "sweeper" in done.stdout
+    assert "Example" in sweeper("check", "--help").stdout
+
+
+def test_check_counts_merges_and_rejections(write_study: WriteStudy) -> None:
+    grid = {"algorithm": "EAGLE3", "drafts": "a", "num_steps": 3, "topk": [1, 2], "num_draft_tokens": [4, 16]}
+    path = write_study(space={"grids": [grid]})
+    done = sweeper("check", str(path))
+    assert done.returncode == 0, done.stderr
+    assert "4 combinations asked for, 2 distinct valid configs, 1 merged, 1 rejected" in done.stdout
+    assert "sglang.launch_server" in done.stdout
+    data = json.loads(sweeper("check", str(path), "--json").stdout)
+    assert data["asked"] == 4
+    assert [c["effective"]["num_draft_tokens"] for c in data["candidates"]] == [4, 4]
+    assert data["rejections"][0]["requested"]["num_draft_tokens"] == 16
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+def test_bad_input_is_one_error_and_exit_code_2(write_study: WriteStudy, command: str) -> None:
+    path = write_study(space={"drafts": {"a": {"path": "./nowhere"}}})
+    done = sweeper(command, str(path))
+    assert done.returncode == 2
+    assert done.stderr.count("error:") == 1
+    assert "space.drafts.a.path: no such directory" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (path.parent / "runs").exists()
+
+
+def test_a_space_without_valid_configs_is_an_error(write_study: WriteStudy) -> None:
+    grid = {"algorithm": "EAGLE3", "drafts": "a", "num_steps": 1, "topk": 2, "num_draft_tokens": 9}
+    done = sweeper("run", str(write_study(space={"grids": [grid]})))
+    assert done.returncode == 2
+    assert "all 1 combinations are invalid" in done.stderr
+
+
+def test_report_of_nothing_names_the_runs_there_are() -> None:
+    done = sweeper("report", "no-such-run")
+    assert done.returncode == 2
+    assert "no run 'no-such-run'" in done.stderr
+
+
+def test_a_sweep_with_faults_from_start_to_export(write_study: WriteStudy) -> None:
+    """Draft b crashes; draft a is measured. Both end in the study, the report, the table and the files."""
+    path = write_study(engine={"env": {"FAKE_FAULTS": '{"draft_b": "crash_at_start"}'}})
+    done = sweeper("run", str(path))
+    assert done.returncode == 0, done.stderr
+    assert "Baseline measured" in done.stdout
+    assert "DRAFT_INCOMPATIBLE" in done.stdout
+    run = path.parent / "runs" / "small"
+    states = [t.state for t in trials(path)]
+    assert states.count(TrialState.COMPLETE) == 2
+    assert states.count(TrialState.FAIL) == 2
+    failed = next(t for t in trials(path) if t.state == TrialState.FAIL)
+    assert "mat1 and mat2" in failed.user_attrs["failure"]
+    assert failed.user_attrs["record"]["failure"]["log_tail"]
+    assert "mat1 and mat2" in (run / "logs" / f"trial-{failed.number:04d}.log").read_text()
+
+    complete = [t for t in trials(path) if t.state == TrialState.COMPLETE]
+    for trial in complete:
+        assert trial.user_attrs["outputs_equal"] is True
+        assert trial.value == pytest.approx(trial.user_attrs["speedup@1"], abs=1e-3)
+        rows = pd.read_parquet(run / "requests" / f"trial-{trial.number:04d}.parquet")
+        assert set(rows.concurrency) == {1, 4}
+        assert rows.completion_tokens.sum() == 16 * 16
+    assert set(pd.read_csv(run / "trials.csv").trial) == {0, 1, 2, 3}
+
+    report = json.loads(sweeper("report", str(run), "--json").stdout)
+    assert report["winner"] in [t.number for t in complete]
+    assert report["trials"][0]["loads"][0]["speedup"]["low"] > 1
+
+    exported = json.loads(sweeper("export", str(run), "--format", "sglang", "--json").stdout)
+    assert exported["speculates"]
+    text = Path(exported["path"]).read_text()
+    flags = yaml.safe_load(text)
+    assert flags["speculative-num-draft-tokens"] == flags["speculative-num-steps"] + 1
+    assert "# Trial" in text
+    assert "Speedup over no speculation" in text
+    assert servers_below(path) == []
+
+    again = sweeper("run", str(path))
+    assert "Baseline reused" in again.stdout
+    assert len(trials(path)) == 4  # nothing is launched twice
+    assert "Baseline measured" in sweeper("run", str(path), "--remeasure-baseline").stdout
+
+
+def test_when_nothing_pays_the_plain_server_is_exported(write_study: WriteStudy) -> None:
+    """All outputs of the drafts differ from the target's: no config may win."""
+    path = write_study(
+        engine={"env": {"FAKE_FAULTS": '{"draft_a": "other_tokens", "draft_b": "other_tokens"}'}}
+    )
+    done = sweeper("run", str(path))
+    assert done.returncode == 0, done.stderr
+    assert "Do not speculate" in done.stdout
+    text = (path.parent / "runs" / "small" / "deploy" / "sglang.yaml").read_text()
+    assert "# No speculation" in text
+    assert "speculative" not in yaml.safe_load(text)
+
+
+def test_interrupt_and_resume(write_study: WriteStudy) -> None:
+    """Ctrl-C in the second trial: servers stop, the study is resumable, the same command finishes it."""
+    path = write_study(workload={"max_new_tokens": 200}, measurement={"min_requests": 16})
+    process = subprocess.Popen([sys.executable, "-m", "sweeper", "run", str(path)], cwd=REPOSITORY)
+    deadline = time.monotonic() + 120
+    while not (path.parent / "runs/small/logs/trial-0000.log").exists():
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.2)
+    second = sweeper("run", str(path))
+    assert second.returncode == 2
+    assert f"driven by another process (pid {process.pid}" in second.stderr
+    process.send_signal(signal.SIGINT)
+    assert process.wait(90) == 130
+    assert servers_below(path) == []
+    before = [t.number for t in trials(path) if t.state == TrialState.COMPLETE]
+    assert before
+    assert sweeper("run", str(path)).returncode == 0
+    assert_complete_once(path, before)
+
+
+def test_a_killed_driver_leaves_a_resumable_study_and_no_server(write_study: WriteStudy) -> None:
+    path = write_study(workload={"max_new_tokens": 200}, measurement={"min_requests": 16})
+    process = subprocess.Popen([sys.executable, "-m", "sweeper", "run", str(path)], cwd=REPOSITORY)
+    deadline = time.monotonic() + 120
+    while not (path.parent / "runs/small/logs/trial-0000.log").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    process.kill()
+    process.wait()
+    while servers_below(path):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    done = sweeper("run", str(path))
+    assert done.returncode == 0, done.stderr
+    assert_complete_once(path, [0])
+
+
+def assert_complete_once(path: Path, kept: list[int]) -> None:
+    """Every config is complete exactly once, and what was complete before still is."""
+    complete = [t for t in trials(path) if t.state == TrialState.COMPLETE]
+    assert len(complete) == 4
+    assert len({tuple(t.params.values()) for t in complete}) == 4
+    assert set(kept) <= {t.number for t in complete}
+
+
+def test_other_settings_under_the_same_name_are_refused(write_study: WriteStudy) -> None:
+    path = write_study(search={"max_trials": 1})
+    assert sweeper("run", str(path)).returncode == 0
+    path = write_study(search={"max_trials": 1}, workload={"max_new_tokens": 24})
+    done = sweeper("run", str(path))
+    assert done.returncode == 2
+    assert "workload changed" in done.stderr
+    assert sweeper("run", str(path), "--name", "other").returncode == 0
