@@ -195,8 +195,6 @@ class Sweep:
 
     def _finish(self, tag: str, result: TrialResult, baseline: Baseline) -> None:
         trial, started = self.running.pop(tag)
-        self.run.write_log(tag, result.log)
-        self.run.write_requests(tag, result.requests)
         record = result.record
         speedups = {
             c: speedup(_arm(result.requests, record, c), _arm(baseline.requests, baseline.record, c))
@@ -205,6 +203,8 @@ class Sweep:
         }
         for name, value in attributes(record, speedups).items():
             trial.set_user_attr(name, value)
+        self.run.write_log(tag, result.log)
+        self.run.write_requests(tag, result.requests)
         if record.state is records.TrialState.COMPLETE:
             self.durations.append(time.monotonic() - started)
             self.study.tell(trial, objective(speedups, self.config.objective_loads))
@@ -230,6 +230,12 @@ class Sweep:
         """Trials that an earlier driver left running: failed, and first in the queue."""
         for trial in self._trials():
             if trial.state != TrialState.RUNNING:
+                continue
+            record = record_of(trial)
+            if (
+                record is not None and record.state is records.TrialState.COMPLETE
+            ):  # it ended before it was told
+                self.study.tell(trial.number, objective(speedups_of(trial), self.config.objective_loads))
                 continue
             storage, identity = self.study._storage, trial._trial_id
             storage.set_trial_user_attr(identity, REQUEUE, True)

@@ -154,11 +154,7 @@ def test_interrupt_and_resume(write_study: WriteStudy) -> None:
     """Ctrl-C in the second trial: servers stop, the study is resumable, the same command finishes it."""
     path = write_study(workload={"max_new_tokens": 200}, measurement={"min_requests": 16})
     process = subprocess.Popen([sys.executable, "-m", "sweeper", "run", str(path)], cwd=REPOSITORY)
-    deadline = time.monotonic() + 120
-    while not (path.parent / "runs/small/logs/trial-0000.log").exists():
-        assert time.monotonic() < deadline
-        assert process.poll() is None
-        time.sleep(0.2)
+    wait_for_first_result(path, process)
     second = sweeper("run", str(path))
     assert second.returncode == 2
     assert f"driven by another process (pid {process.pid}" in second.stderr
@@ -174,18 +170,29 @@ def test_interrupt_and_resume(write_study: WriteStudy) -> None:
 def test_a_killed_driver_leaves_a_resumable_study_and_no_server(write_study: WriteStudy) -> None:
     path = write_study(workload={"max_new_tokens": 200}, measurement={"min_requests": 16})
     process = subprocess.Popen([sys.executable, "-m", "sweeper", "run", str(path)], cwd=REPOSITORY)
-    deadline = time.monotonic() + 120
-    while not (path.parent / "runs/small/logs/trial-0000.log").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    before = wait_for_first_result(path, process)
     process.kill()
     process.wait()
+    deadline = time.monotonic() + 15
     while servers_below(path):
         assert time.monotonic() < deadline
         time.sleep(0.2)
     done = sweeper("run", str(path))
     assert done.returncode == 0, done.stderr
-    assert_complete_once(path, [0])
+    assert_complete_once(path, before)
+
+
+def wait_for_first_result(path: Path, process: subprocess.Popen[bytes]) -> list[int]:
+    """Numbers of the trials that are complete once the first one is."""
+    deadline = time.monotonic() + 120
+    while True:
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        if (path.parent / "runs/small/logs").exists():
+            done = [t.number for t in trials(path) if t.state == TrialState.COMPLETE]
+            if done:
+                return done
+        time.sleep(0.2)
 
 
 def assert_complete_once(path: Path, kept: list[int]) -> None:

@@ -31,7 +31,7 @@ FAMILY = textwrap.dedent(
 
 
 def family(stubborn: bool = False) -> list[str]:
-    """A process with a child that ignores SIGTERM."""
+    """A process with a child that ignores SIGTERM: with runner and watcher, a session of four."""
     return [sys.executable, "-c", FAMILY.format(stubborn=stubborn)]
 
 
@@ -48,7 +48,7 @@ def wait_until(condition: object, timeout_s: float = 10) -> None:
 def test_leaving_ends_every_process(tmp_path: Path, stubborn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sweeper.server.process.TERM_GRACE_S", 2.0)
     with ServerProcess(family(stubborn), os.environ, free_address(), tmp_path / "log") as server:
-        wait_until(lambda: len(session_members(server.pid)) == 3)
+        wait_until(lambda: len(session_members(server.pid)) == 4)
         assert os.getsid(server.pid) == server.pid != os.getsid(0)
     assert session_members(server.pid) == []
 
@@ -67,7 +67,7 @@ def test_the_server_dies_with_an_owner_that_is_killed(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", owner], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     session = int(process.stdout.readline())
-    wait_until(lambda: len(session_members(session)) == 3)
+    wait_until(lambda: len(session_members(session)) == 4)
     process.kill()
     process.wait()
     wait_until(lambda: session_members(session) == [])
@@ -107,8 +107,9 @@ def test_addresses_lie_below_the_ephemeral_range_and_have_keys_of_their_own() ->
     assert first.api_key != second.api_key
 
 
-def test_a_killed_guardian_does_not_hide_the_server(tmp_path: Path) -> None:
+def test_a_killed_runner_does_not_hide_the_server(tmp_path: Path) -> None:
+    """What Ray does to the direct children of a worker that ends."""
     with ServerProcess(family(), os.environ, free_address(), tmp_path / "log") as server:
-        wait_until(lambda: len(session_members(server.pid)) == 3)
+        wait_until(lambda: len(session_members(server.pid)) == 4)
         psutil.Process(server.pid).send_signal(signal.SIGKILL)
-    assert session_members(server.pid) == []
+        wait_until(lambda: session_members(server.pid) == [])
