@@ -3,49 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import optuna
 import pandas as pd
-import psutil
 import pytest
 import yaml
 from optuna.trial import TrialState
 
+from tests.command_line import servers, start_sweeper, sweeper
 from tests.conftest import WriteStudy
-
-REPOSITORY = Path(__file__).parent.parent
-
-
-def sweeper(*words: str, timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "sweeper", *words],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        env={**os.environ, "COLUMNS": "160"},
-    )
 
 
 def trials(path: Path) -> list[optuna.trial.FrozenTrial]:
     storage = f"sqlite:///{path.parent}/runs/small/study.db"
     return optuna.load_study(study_name="small", storage=storage).trials
-
-
-def servers_below(path: Path) -> list[int]:
-    """Servers whose command line names the study's folder."""
-    return [
-        p.pid
-        for p in psutil.process_iter(["cmdline"])
-        if "sglang.launch_server" in (words := p.info["cmdline"] or [])
-        and str(path.parent) in " ".join(words)
-    ]
 
 
 def test_help_teaches() -> None:
@@ -129,7 +104,7 @@ def test_a_sweep_with_faults_from_start_to_export(write_study: WriteStudy) -> No
     assert flags["speculative-num-draft-tokens"] == flags["speculative-num-steps"] + 1
     assert "# Trial" in text
     assert "Speedup over no speculation" in text
-    assert servers_below(path) == []
+    assert servers(str(path.parent)) == []
 
     again = sweeper("run", str(path))
     assert "Baseline reused" in again.stdout
@@ -153,14 +128,14 @@ def test_when_nothing_pays_the_plain_server_is_exported(write_study: WriteStudy)
 def test_interrupt_and_resume(write_study: WriteStudy) -> None:
     """Ctrl-C in the second trial: servers stop, the study is resumable, the same command finishes it."""
     path = write_study(workload={"max_new_tokens": 200}, measurement={"min_requests": 16})
-    process = subprocess.Popen([sys.executable, "-m", "sweeper", "run", str(path)], cwd=REPOSITORY)
+    process = start_sweeper("run", str(path))
     wait_for_first_result(path, process)
     second = sweeper("run", str(path))
     assert second.returncode == 2
     assert f"driven by another process (pid {process.pid}" in second.stderr
     process.send_signal(signal.SIGINT)
     assert process.wait(90) == 130
-    assert servers_below(path) == []
+    assert servers(str(path.parent)) == []
     before = [t.number for t in trials(path) if t.state == TrialState.COMPLETE]
     assert before
     assert sweeper("run", str(path)).returncode == 0
@@ -169,12 +144,12 @@ def test_interrupt_and_resume(write_study: WriteStudy) -> None:
 
 def test_a_killed_driver_leaves_a_resumable_study_and_no_server(write_study: WriteStudy) -> None:
     path = write_study(workload={"max_new_tokens": 200}, measurement={"min_requests": 16})
-    process = subprocess.Popen([sys.executable, "-m", "sweeper", "run", str(path)], cwd=REPOSITORY)
+    process = start_sweeper("run", str(path))
     before = wait_for_first_result(path, process)
     process.kill()
     process.wait()
     deadline = time.monotonic() + 15
-    while servers_below(path):
+    while servers(str(path.parent)):
         assert time.monotonic() < deadline
         time.sleep(0.2)
     done = sweeper("run", str(path))

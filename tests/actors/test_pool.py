@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import Iterator
 
-import psutil
 import pytest
 import ray
 
@@ -20,6 +19,7 @@ from sweeper.study import NO_CANDIDATE
 from sweeper.study_file import load_study_file
 from sweeper.trial import TrialPlan
 from sweeper.workload.prompts import plan_prompts
+from tests.command_line import servers
 from tests.conftest import WriteStudy
 
 
@@ -41,16 +41,6 @@ def collect(pool: ServerPool, count: int, timeout_s: float = 90) -> dict[str, ob
         results.update(pool.wait(1.0))
     assert len(results) == count
     return results
-
-
-def servers_of(tag: str) -> list[psutil.Process]:
-    """Stand-in servers whose command line holds ``tag``."""
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        words = process.info["cmdline"] or []
-        if words[1:3] == ["-m", "sglang.launch_server"] and any(tag in word for word in words):
-            found.append(process)
-    return found
 
 
 def test_as_many_servers_as_gpus_and_all_of_them_busy(write_study: WriteStudy) -> None:
@@ -87,13 +77,13 @@ def test_a_killed_actor_is_a_lost_trial_and_its_server_is_gone(write_study: Writ
         ):
             assert time.monotonic() < deadline
             time.sleep(0.2)
-        [server] = servers_of(study.engine.model)
+        [server] = servers(study.engine.model)
         guardian = server.parent()
         actor = guardian.parent() if guardian else None
         assert actor is not None
         os.kill(actor.pid, signal.SIGKILL)
         record = collect(pool, 1)["doomed"].record  # type: ignore[attr-defined]
         assert record.failure.kind is FailureClass.LOST
-        psutil.wait_procs([server], timeout=10)
-        assert servers_of(study.engine.model) == []
+        server.wait(timeout=10)
+        assert servers(study.engine.model) == []
         assert pool.hardware().device.startswith("CPU")  # the replacement answers

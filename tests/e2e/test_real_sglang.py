@@ -1,0 +1,183 @@
+"""The whole path on real SGLang: study file, Ray, servers, study, report, export, and a server from the export."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import optuna
+import psutil
+import pytest
+import requests
+import yaml
+from optuna.trial import FrozenTrial, TrialState
+
+from sweeper.server.process import ServerProcess, free_address, session_members
+from sweeper.study import config_of
+from sweeper.testbed.environment import server_environment
+from tests.command_line import servers, start_sweeper, sweeper
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+KILLED = "--speculative-num-steps 4"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A sweep that has ended, with a server killed on the way."""
+
+    path: Path
+    trials: list[FrozenTrial]
+    exit_code: int
+    session: int
+    """Of the killed server."""
+
+    @property
+    def run(self) -> Path:
+        return self.path / "runs" / "real"
+
+    def trial(self, shape: str) -> FrozenTrial:
+        return next(t for t in self.trials if config_of(t).shape == shape)
+
+
+@pytest.fixture(scope="module")
+def finished(testbed: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """Baseline and three trials; the tree's launcher is killed with SIGKILL while it is measured."""
+    path = tmp_path_factory.mktemp("real")
+    study: dict[str, Any] = {
+        "study": "real",
+        "engine": {"model": str(testbed / "target"), "device": "cpu", "start_timeout_s": 240},
+        "space": {
+            "drafts": {
+                "full": {"path": str(testbed / "draft_eagle3_100")},
+                "standalone": {"path": str(testbed / "draft_standalone")},
+            },
+            "grids": [
+                {"algorithm": "EAGLE3", "drafts": "full", "num_steps": 3, "num_draft_tokens": 16},
+                {"algorithm": "EAGLE3", "drafts": "full", "num_steps": 4, "topk": 4, "num_draft_tokens": 12},
+                {"algorithm": "EAGLE3", "drafts": "full", "num_steps": 3},
+                {"algorithm": "STANDALONE", "drafts": "standalone", "num_steps": 2},
+            ],
+        },
+        "workload": {
+            "prompts": str(testbed / "prompts.jsonl"),
+            "concurrency": [1, 4],
+            "max_new_tokens": 64,
+            "ignore_eos": True,
+        },
+        "measurement": {"min_requests": 12, "rounds": 3},
+        "search": {"sampler": "grid"},
+        "baseline": {"cache_dir": str(path / "baselines")},
+        "resources": {"cpus_per_server": 2},
+        "runs_dir": str(path / "runs"),
+    }
+    file = path / "real.yaml"
+    file.write_text(yaml.safe_dump(study))
+    process = start_sweeper("run", str(file))
+    session = kill_while_serving(process)
+    exit_code = process.wait(timeout=600)
+    storage = f"sqlite:///{path}/runs/real/study.db"
+    trials = optuna.load_study(study_name="real", storage=storage).trials
+    return Finished(path, trials, exit_code, session)
+
+
+def kill_while_serving(driver: Any) -> int:
+    """Wait until the tree's server has served a while, then SIGKILL its launcher; returns its session."""
+    deadline = time.monotonic() + 400
+    while time.monotonic() < deadline:
+        assert driver.poll() is None
+        for server in servers(KILLED):
+            if any(c.status == psutil.CONN_LISTEN for c in server.net_connections("tcp")):
+                time.sleep(3)
+                session = server.ppid()
+                server.send_signal(signal.SIGKILL)
+                return session
+        time.sleep(0.2)
+    raise AssertionError("the tree's server never served")
+
+
+def test_the_study_finishes_with_one_failed_trial(finished: Finished) -> None:
+    assert finished.exit_code == 0
+    states = sorted(t.state.name for t in finished.trials)
+    assert states == ["COMPLETE", "COMPLETE", "FAIL"]
+
+
+def test_the_killed_server_is_a_classified_failure_with_its_log(finished: Finished) -> None:
+    trial = finished.trial("4/4/12")
+    assert trial.state == TrialState.FAIL
+    assert trial.user_attrs["failure"].startswith("CRASH: ")
+    assert any(
+        "sglang" in line or "batch" in line for line in trial.user_attrs["record"]["failure"]["log_tail"]
+    )
+    assert (finished.run / "logs" / f"trial-{trial.number:04d}.log").stat().st_size > 1000
+
+
+def test_no_process_is_left(finished: Finished) -> None:
+    assert session_members(finished.session) == []
+    assert servers(str(finished.path)) == []
+
+
+def test_the_silent_override_is_recorded_and_launched_once(finished: Finished) -> None:
+    trial = finished.trial("3/1/4")
+    assert trial.user_attrs["requested"] == "EAGLE3 full 3/1/16"
+    assert "num_draft_tokens 16 -> 4" in trial.user_attrs["overrides"][0]
+    assert any("is adjusted to" in line for line in trial.user_attrs["record"]["warnings"])
+
+
+def test_greedy_outputs_equal_the_baselines(finished: Finished) -> None:
+    for trial in finished.trials:
+        if trial.state == TrialState.COMPLETE:
+            comparison = trial.user_attrs["record"]["comparison"]
+            assert comparison["compared"] == 24
+            assert trial.user_attrs["outputs_equal"], comparison
+
+
+def test_counters_are_consistent(finished: Finished) -> None:
+    for point in finished.trial("3/1/4").user_attrs["record"]["load_points"]:
+        rounds = sum(point["histogram"])
+        drafts = sum(i * count for i, count in enumerate(point["histogram"]))
+        assert len(point["histogram"]) <= 4
+        assert 1 < point["accept_length"]["value"] <= 1 + drafts / rounds <= 4
+        assert point["output_tok_s"]["low"] < point["output_tok_s"]["value"] < point["output_tok_s"]["high"]
+
+
+def test_the_report_ranks_a_chain_of_three_above_the_baseline(finished: Finished) -> None:
+    report = json.loads(sweeper("report", str(finished.run), "--json").stdout)
+    best = report["trials"][0]
+    assert best["number"] == report["winner"]
+    assert best["loads"][0]["speedup"]["value"] > 1.1
+    assert best["loads"][0]["accept_length"] > best["loads"][0]["break_even_accept_length"]
+
+
+@contextmanager
+def server_from(file: Path, log: Path) -> Iterator[ServerProcess]:
+    import os
+    import sys
+
+    address = free_address()
+    command = [sys.executable, "-m", "sglang.launch_server", "--config", str(file)]
+    command += ["--port", str(address.port), "--api-key", address.api_key]
+    with ServerProcess(command, {**os.environ, **server_environment()}, address, log) as server:
+        server.wait_until_ready(240)
+        yield server
+
+
+def test_the_exported_yaml_starts_a_server_with_the_winning_config(finished: Finished) -> None:
+    done = json.loads(sweeper("export", str(finished.run), "--format", "sglang", "--json").stdout)
+    winner = config_of(finished.trials[done["trial"]])
+    with server_from(Path(done["path"]), finished.path / "export.log") as server:
+        assert server.client.info().effective(winner) == winner
+        reply = requests.post(
+            f"{server.address.url}/generate",
+            json={"text": "def main():", "sampling_params": {"max_new_tokens": 8, "temperature": 0}},
+            headers={"Authorization": f"Bearer {server.address.api_key}"},
+            timeout=60,
+        )
+    assert reply.status_code == 200
+    assert reply.json()["meta_info"]["completion_tokens"] == 8
