@@ -1,0 +1,1 @@
+"""Real SGLang on a machine without a GPU: CPU operators in plain PyTorch, a tiny target and tiny drafts."""
