@@ -1,9 +1,11 @@
 # make setup   .venv with the package and the CPU test bed (real SGLang, no GPU needed)
-# make demo    a whole sweep on this machine
+# make demo    a whole sweep on this machine; again: continues it, or with NAME=other a new study
 # make test    every test, real SGLang included
 # make lint    ruff and mypy
 
-PYTHON ?= python3
+# SGLang 0.5.23 needs Python 3.11; the first interpreter that is new enough.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
@@ -15,6 +17,7 @@ setup: $(STAMP)
 # The pinned list goes in without its dependencies: SGLang's own list wants CUDA builds. torch comes from
 # it too, so the second step finds a torch that is already there.
 $(STAMP): pyproject.toml sweeper/testbed/requirements.txt requirements-dev.txt
+	@test -n "$(PYTHON)" || { echo "SGLang 0.5.23 needs Python >= 3.11; install one, or: make PYTHON=/path/to/python3.12 setup"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --no-deps -r sweeper/testbed/requirements.txt
 	$(BIN)/pip install --quiet --no-deps -r requirements-dev.txt
@@ -23,7 +26,7 @@ $(STAMP): pyproject.toml sweeper/testbed/requirements.txt requirements-dev.txt
 
 demo: setup
 	$(BIN)/sweeper testbed build
-	$(BIN)/sweeper run search_spaces/cpu_tiny.yaml
+	$(BIN)/sweeper run search_spaces/cpu_tiny.yaml $(if $(NAME),--name $(NAME))
 
 test: setup
 	$(BIN)/sweeper testbed build

@@ -301,7 +301,14 @@ def testbed_build() -> None:
     from sweeper.testbed.build import build
     from sweeper.testbed.environment import cache_dir
 
-    console.print(f"Test bed: {build(cache_dir())}", highlight=False)
+    from sweeper.testbed.progress import shown
+
+    with complaining(), shown() as show:
+        manifest = build(cache_dir(), show)
+    loss = manifest["quality"]["target_held_out_loss"]
+    console.print(
+        f"Test bed: {cache_dir()} (target's held-out loss {loss:.2f} nats per token)", highlight=False
+    )
 
 
 @testbed_app.command("path")

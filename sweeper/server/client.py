@@ -77,7 +77,10 @@ class ServerClient:
         info = self._server_info(timeout_s=5)
         if info.get("api_key") != self.address.api_key:
             return False
-        return self._call("GET", "health", timeout_s=25).status_code == 200
+        answer = self._call("GET", "ready", timeout_s=25)
+        if answer.status_code == 404:  # before 0.5.21; /health generates a token, which takes a second
+            answer = self._call("GET", "health", timeout_s=25)
+        return answer.status_code == 200
 
     def info(self) -> ServerInfo:
         """Read back what the server runs; the scheduler's own view where the version has one."""

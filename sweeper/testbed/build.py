@@ -61,6 +61,8 @@ def build(directory: Path, show: Show | None = None, recipe: Recipe = RECIPE) ->
         manifest = read_manifest(directory)
         if manifest is not None:
             return manifest
+        for abandoned in directory.parent.glob(f".{directory.name}-*"):  # by a builder that was killed
+            shutil.rmtree(abandoned, ignore_errors=True)
         scratch = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
         try:
             manifest = _Builder(scratch, recipe, show or _quiet).run()

@@ -141,7 +141,7 @@ def main() -> None:
         sys.exit(1)
     app = web.Application()
     app.add_routes([web.post("/generate", generate), web.post("/flush_cache", fine)])
-    app.add_routes([web.get("/server_info", server_info), web.get("/health", fine)])
+    app.add_routes([web.get("/server_info", server_info), web.get("/ready", fine)])
     web.run_app(app, host=ARGS.host, port=ARGS.port, print=None, shutdown_timeout=0.5)
 
 
