@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ from actors.server_actor import ServerActor
 from sweeper.errors import SweeperError
 from sweeper.records import Failure, FailureClass, Hardware, TrialRecord, TrialResult, TrialState
 from sweeper.space import Candidate
-from sweeper.trial import TrialPlan
+from sweeper.trial import TrialOrder, TrialPlan
 
 PLACEMENT_TIMEOUT_S = 120.0
 
@@ -96,12 +95,12 @@ class ServerPool:
     def idle(self) -> int:
         return len(self._actors) - len(self._running)
 
-    def start(self, tag: str, candidate: Candidate, reference: Mapping[str, tuple[int, ...]] | None) -> None:
+    def start(self, tag: str, order: TrialOrder) -> None:
         """Run a trial on an idle server; ``tag`` comes back with its result."""
         busy = {b.actor for b in self._running.values()}
         actor = next(i for i in range(len(self._actors)) if i not in busy)
-        ref = self._actors[actor].run_trial.remote(tag, candidate, reference)
-        self._running[ref] = _Busy(actor, tag, candidate)
+        ref = self._actors[actor].run_trial.remote(tag, order)
+        self._running[ref] = _Busy(actor, tag, order.candidate)
 
     def wait(self, timeout_s: float) -> list[tuple[str, TrialResult]]:
         """Results that came in within ``timeout_s`` seconds, at least until the first one does."""

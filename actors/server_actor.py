@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 
 from sweeper.hardware import visible_hardware
 from sweeper.records import Hardware, TrialResult
-from sweeper.space import Candidate
-from sweeper.trial import TrialPlan, Watch, run_trial
+from sweeper.trial import TrialOrder, TrialPlan, Watch, run_trial
 
 
 class ServerActor:
@@ -29,14 +27,12 @@ class ServerActor:
     def hardware(self) -> Hardware:
         return visible_hardware(self._plan.study.engine.device)
 
-    def run_trial(
-        self, tag: str, candidate: Candidate, reference: Mapping[str, tuple[int, ...]] | None
-    ) -> TrialResult:
+    def run_trial(self, tag: str, order: TrialOrder) -> TrialResult:
         """Measure a candidate; every outcome but the actor's own death is a result."""
         watch = Watch(self._set_phase, self._stop.is_set)
         log = Path(self._scratch.name) / f"{tag}.log"
         try:
-            return run_trial(self._plan, candidate, reference, log, watch)
+            return run_trial(self._plan, order, log, watch)
         finally:
             log.unlink(missing_ok=True)
 

@@ -9,6 +9,7 @@ from types import TracebackType
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -44,17 +45,23 @@ class LiveView:
     def _say(self, text: str) -> None:
         self.console.print(text, highlight=False, soft_wrap=True)
 
-    def baseline(self, baseline: Baseline, reused: bool) -> None:
-        how = f"reused from {baseline.measured_at}" if reused else "measured"
-        self._say(f"[bold]Baseline {how}[/] (no speculation, key {baseline.key})")
+    def baseline(self, baseline: Baseline, how: str) -> None:
+        self._say(
+            f"[bold]Baseline {how}[/] (no speculation; measured {baseline.measured_at}, key {baseline.key})"
+        )
         for point in baseline.record.load_points:
             self._say(f"  concurrency {point.concurrency:>3}: {_rate(point.output_tok_s)} tok/s")
 
+    def drifted(self, baseline: Baseline, concurrency: int, drift: float) -> None:
+        self._say(
+            f"[yellow]The cached baseline of {baseline.measured_at} no longer holds[/]: {drift:+.1%} at "
+            f"concurrency {concurrency}; measuring it again"
+        )
+
     def finished(self, number: int, record: TrialRecord, speedups: Mapping[int, Interval]) -> None:
         if record.failure:
-            self._say(
-                f"[red]trial {number} {record.failure.kind.value}[/] {record.effective}: {record.failure.message}"
-            )
+            kind, message = record.failure.kind.value, escape(record.failure.message)
+            self._say(f"[red]trial {number} {kind}[/] {record.effective}: {message}")
             return
         if not record.load_points:
             self._say(f"trial {number} {record.state.value.lower()} {record.effective}")

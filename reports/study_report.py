@@ -14,7 +14,7 @@ from sweeper.config import StudyConfig
 from sweeper.records import Interval, LoadPoint, TrialRecord, trial_record_json
 from sweeper.search.candidates import REQUEUE
 from sweeper.speculation import SpeculationConfig
-from sweeper.study import config_of, record_of, speedups_of
+from sweeper.stored_trial import config_of, record_of, speedups_of
 
 
 class Row(BaseModel):

@@ -124,6 +124,8 @@ def verdict(report: StudyReport) -> str:
     """One sentence: what to deploy."""
     best = report.best
     loads = ", ".join(map(str, report.objective_loads))
+    if not any(t.state == "COMPLETE" for t in report.trials):
+        return "[bold]No verdict[/]: no trial is complete."
     if best is None or best.objective is None:
         return f"[bold]Do not speculate[/] at concurrency {loads}: no config is clearly faster than no speculation."
     return f"[bold green]Deploy {best.config}[/]: {_short(best.objective)} at concurrency {loads}; {best.break_even}."

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from sweeper import __version__
@@ -61,12 +62,8 @@ def complaining() -> Iterator[None]:
     try:
         yield
     except SweeperError as error:
-        complaints.print(f"[bold red]error:[/] {_escaped(str(error))}", highlight=False, soft_wrap=True)
+        complaints.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         raise typer.Exit(2) from None
-
-
-def _escaped(text: str) -> str:
-    return text.replace("[", "\\[")
 
 
 def _version(wanted: bool) -> None:
@@ -215,7 +212,7 @@ def _run(config: StudyConfig, remeasure_baseline: bool, ray_address: str | None)
                     highlight=False,
                 )
                 try:
-                    sweep.go(sweep.ensure_baseline(remeasure_baseline))
+                    sweep.drive(remeasure_baseline)
                 except KeyboardInterrupt:
                     interrupted = True
         _conclude(config, directory)
@@ -300,7 +297,6 @@ def testbed_build() -> None:
     """Train the tiny target and drafts (some minutes on two cores, once) into the cache outside the work tree."""
     from sweeper.testbed.build import build
     from sweeper.testbed.environment import cache_dir
-
     from sweeper.testbed.progress import shown
 
     with complaining(), shown() as show:

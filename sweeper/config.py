@@ -193,8 +193,16 @@ class Search(Section):
 
 
 class BaselineCache(Section):
+    """Where the no-speculation arm is kept, and how far it may drift."""
+
     cache_dir: str = Field(
         "~/.cache/sweeper/baselines", description="where baselines are kept between studies"
+    )
+    tolerance: float = Field(
+        0.05,
+        gt=0,
+        lt=1,
+        description="a cached baseline that is off by more than this share is measured again",
     )
 
 

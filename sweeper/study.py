@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,8 +28,9 @@ from sweeper.run_directory import RunDirectory, open_storage
 from sweeper.search import make_sampler
 from sweeper.search.candidates import REQUEUE, parameters, params_of
 from sweeper.space import Candidate
-from sweeper.speculation import NO_SPECULATION, SpeculationConfig
-from sweeper.trial import TrialPlan
+from sweeper.speculation import NO_SPECULATION
+from sweeper.stored_trial import attributes, label, objective, record_of, speedups_of
+from sweeper.trial import TrialOrder, TrialPlan
 
 MAX_ATTEMPTS = 2
 """Launches of one config whose node or actor was lost, before it counts as failed."""
@@ -48,9 +48,7 @@ class Servers(Protocol):
 
     def size(self) -> int: ...
 
-    def start(
-        self, tag: str, candidate: Candidate, reference: Mapping[str, tuple[int, ...]] | None
-    ) -> None: ...
+    def start(self, tag: str, order: TrialOrder) -> None: ...
 
     def wait(self, timeout_s: float) -> list[tuple[str, TrialResult]]: ...
 
@@ -62,7 +60,9 @@ class Servers(Protocol):
 class Display(Protocol):
     """What a person sees while a sweep runs. ``reports.live`` has the real one."""
 
-    def baseline(self, baseline: Baseline, reused: bool) -> None: ...
+    def baseline(self, baseline: Baseline, how: str) -> None: ...
+
+    def drifted(self, baseline: Baseline, concurrency: int, drift: float) -> None: ...
 
     def finished(self, number: int, record: TrialRecord, speedups: Mapping[int, Interval]) -> None: ...
 
@@ -105,31 +105,54 @@ class Sweep:
             load_if_exists=True,
         )
         self.running: dict[str, tuple[optuna.Trial, float]] = {}
-        self.durations: list[float] = []
 
-    # -- baseline ------------------------------------------------------------------------------------------
-
-    def ensure_baseline(self, remeasure: bool = False) -> Baseline:
-        """The baseline for the servers' hardware: cached, or measured now.
+    def drive(self, remeasure_baseline: bool = False) -> None:
+        """From where the storage stands to the end; a study with nothing left launches nothing.
 
         Raises:
-            SweeperError: the server fails without speculation too; there is nothing to compare with.
-            KeyboardInterrupt: the measurement was interrupted.
+            StudyChangedError: the storage holds a study of this name with other settings.
+            SweeperError: there is no baseline, since the server fails without speculation.
+            KeyboardInterrupt: after the running trials were stopped and put back into the queue.
         """
         settings = baseline_settings(self.plan, self.servers.hardware())
+        self._same_settings_or_refuse(settings)
+        self._requeue_stale()
+        if self._wants_more() or remeasure_baseline:
+            baseline = self._baseline(settings, remeasure_baseline)
+            self.study.set_user_attr(
+                "baseline_record", trial_record_json.dump_python(baseline.record, mode="json")
+            )
+            self.study.set_user_attr("baseline_key", baseline.key)
+            self.study.set_user_attr("objective_loads", self.config.objective_loads)
+            self._trials_to_the_end(baseline)
+
+    def _baseline(self, settings: Mapping[str, Any], remeasure: bool) -> Baseline:
+        """The baseline for the servers' hardware: cached and still true at the first objective load, or measured."""
         cache = BaselineCache(self.config.baseline.cache_dir)
         cached = None if remeasure else cache.load(baseline_key(settings))
         if cached:
-            self.display.baseline(cached, reused=True)
-            return cached
-        self.servers.start(BASELINE_TAG, NO_CANDIDATE, None)
+            canary = self.config.objective_loads[0]
+            drift = _drift(self._plain_server((canary,)).record, cached.record, canary)
+            if abs(drift) <= self.config.baseline.tolerance:
+                self.display.baseline(cached, f"reused, {drift:+.1%} at concurrency {canary} now")
+                return cached
+            self.display.drifted(cached, canary, drift)
+        result = self._plain_server(tuple(self.config.workload.concurrency))
+        self.run.write_requests(BASELINE_TAG, result.requests)
+        baseline = make_baseline(settings, result)
+        cache.save(baseline)
+        self.display.baseline(baseline, "measured")
+        return baseline
+
+    def _plain_server(self, loads: tuple[int, ...]) -> TrialResult:
+        """Measure the server without speculation at some loads."""
+        self.servers.start(BASELINE_TAG, TrialOrder(NO_CANDIDATE, loads))
         finished: list[tuple[str, TrialResult]] = []
         while not finished:
             finished = self.servers.wait(1.0)
             self.display.tick(self.tally(), self.servers.phases())
         result = finished[0][1]
         self.run.write_log(BASELINE_TAG, result.log)
-        self.run.write_requests(BASELINE_TAG, result.requests)
         if result.record.state is records.TrialState.INTERRUPTED:
             raise KeyboardInterrupt
         if result.record.failure:
@@ -139,22 +162,10 @@ class Sweep:
                 f"the server fails without speculation, so there is no baseline: {failure.kind.value}: "
                 f"{failure.message}\n{tail}"
             )
-        baseline = make_baseline(settings, result)
-        cache.save(baseline)
-        self.display.baseline(baseline, reused=False)
-        return baseline
+        return result
 
-    # -- the loop ------------------------------------------------------------------------------------------
-
-    def go(self, baseline: Baseline) -> None:
-        """Run trials until the budget or the space is used up.
-
-        Raises:
-            StudyChangedError: the storage holds a study of this name with other settings.
-            KeyboardInterrupt: after the running trials were stopped and put back into the queue.
-        """
-        self._same_settings_or_refuse(baseline)
-        self._requeue_stale()
+    def _trials_to_the_end(self, baseline: Baseline) -> None:
+        """Run trials until the budget or the space is used up."""
         try:
             while self._wants_more() or self.running:
                 while self.servers.idle() and self._wants_more():
@@ -191,10 +202,12 @@ class Sweep:
         trial.set_user_attr("config", str(candidate.effective))
         tag = label(trial.number)
         self.running[tag] = (trial, time.monotonic())
-        self.servers.start(tag, candidate, baseline.outputs)
+        self.servers.start(
+            tag, TrialOrder(candidate, tuple(self.config.workload.concurrency), baseline.outputs)
+        )
 
     def _finish(self, tag: str, result: TrialResult, baseline: Baseline) -> None:
-        trial, started = self.running.pop(tag)
+        trial, _ = self.running.pop(tag)
         record = result.record
         speedups = {
             c: speedup(_arm(result.requests, record, c), _arm(baseline.requests, baseline.record, c))
@@ -206,7 +219,6 @@ class Sweep:
         self.run.write_log(tag, result.log)
         self.run.write_requests(tag, result.requests)
         if record.state is records.TrialState.COMPLETE:
-            self.durations.append(time.monotonic() - started)
             self.study.tell(trial, objective(speedups, self.config.objective_loads))
         else:
             self._fail(trial, record)
@@ -253,9 +265,17 @@ class Sweep:
             for tag, result in self.servers.wait(1.0):
                 self._finish(tag, result, baseline)
 
-    def _same_settings_or_refuse(self, baseline: Baseline) -> None:
-        """Trials compare only under equal settings; those of the first run are kept with the study."""
-        settings = {name: json.loads(json.dumps(value)) for name, value in baseline.settings.items()}
+    def _same_settings_or_refuse(self, wanted: Mapping[str, Any]) -> None:
+        """Trials compare only under equal settings; those of the first run are kept with the study.
+
+        The numbers of the space may change; Optuna keeps a parameter's categories for good.
+        """
+        own = {
+            "drafts": {name: draft.path for name, draft in self.config.space.drafts.items()},
+            "algorithms": sorted({c.effective.algorithm for c in self.candidates}),
+            "objective_loads": self.config.objective_loads,
+        }
+        settings = json.loads(json.dumps({**wanted, **own}))
         before = self.study.user_attrs.get("settings")
         if before is None:
             self.study.set_user_attr("settings", settings)
@@ -265,13 +285,6 @@ class Sweep:
                 f"study {self.config.study!r} was measured with other settings ({', '.join(changed)} changed); "
                 "give the new one a name of its own with --name, or undo the change"
             )
-        self.study.set_user_attr(
-            "baseline_record", trial_record_json.dump_python(baseline.record, mode="json")
-        )
-        self.study.set_user_attr("baseline_key", baseline.key)
-        self.study.set_user_attr("objective_loads", self.config.objective_loads)
-
-    # -- progress ------------------------------------------------------------------------------------------
 
     def tally(self) -> Tally:
         """Where the sweep stands, for the display."""
@@ -282,63 +295,24 @@ class Sweep:
         tally = Tally(self.planned(), len(complete), len(failed), len(self.running))
         if best is not None:
             tally = replace(tally, best=(best.user_attrs["config"], best.value or 0.0))
-        if self.durations:
-            mean = sum(self.durations) / len(self.durations)
+        durations = [t.duration.total_seconds() for t in complete if t.duration]
+        if durations:
+            mean = sum(durations) / len(durations)
             left = self.planned() - len(complete) - len(failed)
             spent = sum(time.monotonic() - started for _, started in self.running.values())
             tally = replace(tally, eta_s=max(0.0, (left * mean - spent) / self.servers.size()))
         return tally
 
 
-def label(number: int) -> str:
-    """Name of a trial's files: ``trial-0007``."""
-    return f"trial-{number:04d}"
-
-
-def objective(speedups: Mapping[int, Interval], loads: Sequence[int]) -> float:
-    """What Optuna maximises: the geometric mean of the speedups at the objective loads."""
-    return math.exp(sum(math.log(speedups[c].value) for c in loads) / len(loads))
+def _drift(now: TrialRecord, before: TrialRecord, concurrency: int) -> float:
+    """Relative change of the output rate at a load."""
+    new, old = now.at(concurrency), before.at(concurrency)
+    assert new is not None
+    assert old is not None
+    return new.output_tok_s.value / old.output_tok_s.value - 1
 
 
 def _arm(requests: Sequence[records.RequestRecord], record: TrialRecord, concurrency: int) -> Arm:
     point = record.at(concurrency)
     assert point is not None
     return Arm(point, [r for r in requests if r.concurrency == concurrency])
-
-
-def attributes(record: TrialRecord, speedups: Mapping[int, Interval]) -> dict[str, Any]:
-    """A trial's user attributes: readable numbers per load for people, the whole record for the reports."""
-    values: dict[str, Any] = {"config": str(record.effective), "state": record.state.value}
-    if record.requested != record.effective:
-        values["requested"] = str(record.requested)
-    if record.overrides:
-        values["overrides"] = list(record.overrides)
-    if record.failure:
-        values["failure"] = f"{record.failure.kind.value}: {record.failure.message}"
-    for point in record.load_points:
-        c = point.concurrency
-        values[f"tok_s@{c}"] = round(point.output_tok_s.value, 2)
-        values[f"accept_length@{c}"] = round(point.accept_length.value, 4)
-        values[f"step_time_ms@{c}"] = round(point.step_time_s * 1000, 3)
-        values[f"speedup@{c}"] = round(speedups[c].value, 4)
-    if record.comparison:
-        values["outputs_equal"] = record.comparison.equal
-    values["speedups"] = {str(c): [s.value, s.low, s.high] for c, s in speedups.items()}
-    values["record"] = trial_record_json.dump_python(record, mode="json")
-    return values
-
-
-def record_of(trial: FrozenTrial) -> TrialRecord | None:
-    """The record of a finished trial, None where it never came back."""
-    stored = trial.user_attrs.get("record")
-    return trial_record_json.validate_python(stored) if stored else None
-
-
-def speedups_of(trial: FrozenTrial) -> dict[int, Interval]:
-    """Speedups by concurrency of a finished trial."""
-    return {int(c): Interval(*values) for c, values in trial.user_attrs.get("speedups", {}).items()}
-
-
-def config_of(trial: FrozenTrial) -> SpeculationConfig:
-    """The effective config that a trial stands for."""
-    return SpeculationConfig(**params_of(trial))

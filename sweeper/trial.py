@@ -44,6 +44,18 @@ class TrialPlan:
 
 
 @dataclass(frozen=True)
+class TrialOrder:
+    """One trial to run: a candidate, the loads to measure it at, and the outputs to compare its own with.
+
+    ``reference`` holds the baseline's token ids by prompt; None while measuring the baseline.
+    """
+
+    candidate: Candidate
+    loads: tuple[int, ...]
+    reference: Mapping[str, tuple[int, ...]] | None = None
+
+
+@dataclass(frozen=True)
 class Watch:
     """How a running trial talks to its owner: ``phase`` is told what happens, ``stop`` is asked."""
 
@@ -75,14 +87,12 @@ class _Progress:
         return TrialResult(record, tuple(self.requests), self.outputs, log[-LOG_LIMIT:])
 
 
-def run_trial(
-    plan: TrialPlan, candidate: Candidate, reference: Outputs | None, log: Path, watch: Watch = Watch()
-) -> TrialResult:
+def run_trial(plan: TrialPlan, order: TrialOrder, log: Path, watch: Watch = Watch()) -> TrialResult:
     """Measure one candidate on a server of its own. Every outcome is a result; nothing is raised for a fault.
 
-    ``reference`` holds the baseline's token ids by prompt (None while measuring the baseline); ``log`` is
-    where the server's output goes. On return no process of the server is left.
+    ``log`` is where the server's output goes. On return no process of the server is left.
     """
+    candidate = order.candidate
     progress = _Progress(
         TrialRecord(
             requested=candidate.requested,
@@ -99,7 +109,7 @@ def run_trial(
     progress.record = replace(progress.record, command=public_command(command))
     try:
         with ServerProcess(command, launch_environment(plan.study), address, log) as server:
-            state, failure = _outcome(plan, server, progress, reference, watch)
+            state, failure = _outcome(plan, order, server, progress, watch)
     except LeakError as leak:
         progress.leak = str(leak)
     finally:
@@ -108,11 +118,11 @@ def run_trial(
 
 
 def _outcome(
-    plan: TrialPlan, server: ServerProcess, progress: _Progress, reference: Outputs | None, watch: Watch
+    plan: TrialPlan, order: TrialOrder, server: ServerProcess, progress: _Progress, watch: Watch
 ) -> tuple[TrialState, Failure | None]:
     """Measure, and turn every fault into a state and a classified failure."""
     try:
-        _measure(plan, server, progress, reference, watch)
+        _measure(plan, order, server, progress, watch)
         return TrialState.COMPLETE, None
     except InterruptedError:
         return TrialState.INTERRUPTED, None
@@ -133,7 +143,7 @@ def _failure_while_serving(problem: Exception, server: ServerProcess) -> Failure
 
 
 def _measure(
-    plan: TrialPlan, server: ServerProcess, progress: _Progress, reference: Outputs | None, watch: Watch
+    plan: TrialPlan, order: TrialOrder, server: ServerProcess, progress: _Progress, watch: Watch
 ) -> None:
     study, record = plan.study, progress.record
     watch.phase("starting")
@@ -152,12 +162,12 @@ def _measure(
         server_version=info.version or record.server_version,
         start_s=ready - begun,
     )
-    for concurrency in study.workload.concurrency:
+    for concurrency in order.loads:
         _measure_load(plan, server, progress, concurrency, watch)
     comparison = None
-    if reference is not None and study.workload.temperature == 0:
+    if order.reference is not None and study.workload.temperature == 0:
         watch.phase("comparing outputs")
-        comparison = compare_outputs(plan, server, progress.outputs, reference)
+        comparison = compare_outputs(plan, server, progress.outputs, order.reference)
     progress.record = replace(record, comparison=comparison, measure_s=time.monotonic() - ready)
 
 

@@ -107,9 +107,25 @@ def test_a_sweep_with_faults_from_start_to_export(write_study: WriteStudy) -> No
     assert servers(str(path.parent)) == []
 
     again = sweeper("run", str(path))
-    assert "Baseline reused" in again.stdout
-    assert len(trials(path)) == 4  # nothing is launched twice
+    assert again.returncode == 0
+    assert "aseline measured" not in again.stdout  # nothing is left to do, so nothing is launched
+    assert len(trials(path)) == 4
     assert "Baseline measured" in sweeper("run", str(path), "--remeasure-baseline").stdout
+    other = sweeper("run", str(path), "--name", "other", "--max-trials", "1")
+    assert "Baseline reused" in other.stdout
+    assert "at concurrency 1 now" in other.stdout
+
+
+def test_a_cached_baseline_that_no_longer_holds_is_measured_again(write_study: WriteStudy) -> None:
+    path = write_study(search={"max_trials": 1})
+    assert "Baseline measured" in sweeper("run", str(path)).stdout
+    [entry] = (path.parent / "baselines").glob("*.json")
+    baseline = json.loads(entry.read_text())
+    baseline["record"]["load_points"][0]["output_tok_s"]["value"] *= 2
+    entry.write_text(json.dumps(baseline))
+    again = sweeper("run", str(path), "--name", "again")
+    assert "no longer holds: -" in again.stdout
+    assert "Baseline measured" in again.stdout
 
 
 def test_when_nothing_pays_the_plain_server_is_exported(write_study: WriteStudy) -> None:

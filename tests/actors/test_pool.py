@@ -17,7 +17,7 @@ from sweeper.records import FailureClass, TrialState
 from sweeper.space import enumerate_space
 from sweeper.study import NO_CANDIDATE
 from sweeper.study_file import load_study_file
-from sweeper.trial import TrialPlan
+from sweeper.trial import TrialOrder, TrialPlan
 from sweeper.workload.prompts import plan_prompts
 from tests.command_line import servers
 from tests.conftest import WriteStudy
@@ -48,8 +48,8 @@ def test_as_many_servers_as_gpus_and_all_of_them_busy(write_study: WriteStudy) -
     candidates = enumerate_space(study.space).candidates
     with ServerPool(plan_of(study)) as pool:
         assert pool.size() == 2
-        pool.start("one", candidates[0], None)
-        pool.start("two", candidates[1], None)
+        pool.start("one", TrialOrder(candidates[0], (1, 4)))
+        pool.start("two", TrialOrder(candidates[1], (1, 4)))
         assert pool.idle() == 0
         assert set(pool.phases()) == {"one", "two"}
         results = collect(pool, 2)
@@ -70,7 +70,7 @@ def test_a_killed_actor_is_a_lost_trial_and_its_server_is_gone(write_study: Writ
         write_study(resources={"max_servers": 1}, engine={"env": {"FAKE_FAULTS": '{"": "hang"}'}})
     )
     with ServerPool(plan_of(study)) as pool:
-        pool.start("doomed", NO_CANDIDATE, None)
+        pool.start("doomed", TrialOrder(NO_CANDIDATE, (1, 4)))
         deadline = time.monotonic() + 60
         while "measuring" not in pool.phases().get("doomed", "") and "warming" not in pool.phases().get(
             "doomed", ""

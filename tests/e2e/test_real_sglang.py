@@ -19,7 +19,7 @@ import yaml
 from optuna.trial import FrozenTrial, TrialState
 
 from sweeper.server.process import ServerProcess, free_address, session_members
-from sweeper.study import config_of
+from sweeper.stored_trial import config_of
 from sweeper.testbed.environment import server_environment
 from tests.command_line import servers, start_sweeper, sweeper
 

@@ -10,7 +10,7 @@ from optuna.trial import TrialState
 from sweeper.config import Search, Space
 from sweeper.search.candidates import REQUEUE, SAMPLERS, make_sampler, parameters
 from sweeper.space import Candidate, enumerate_space
-from sweeper.study import config_of
+from sweeper.stored_trial import config_of
 
 
 @pytest.fixture
