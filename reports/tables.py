@@ -1,26 +1,59 @@
-"""The report as pandas tables: the ranking for people, one row per trial and load for machines."""
+"""The report as pandas tables: ranking and acceptance for people, one row per trial and load for machines."""
 
 from __future__ import annotations
 
 import pandas as pd
 
 from reports.study_report import StudyReport, TrialRow
+from sweeper.records import Interval
+
+CONFIG = "steps/topk/draft tokens"
 
 
 def ranking(report: StudyReport) -> pd.DataFrame:
-    """One row per trial, best first: config, speedup with interval and accept length per load, verdict."""
-    return pd.DataFrame([_ranking_row(rank, trial) for rank, trial in enumerate(report.trials, start=1)])
+    """One row per trial, best first: config, speedup [95 %] per load, and what to know of it."""
+    return pd.DataFrame(
+        [_ranking_row(report, rank, trial) for rank, trial in enumerate(report.trials, start=1)]
+    )
 
 
-def _ranking_row(rank: int, trial: TrialRow) -> dict[str, object]:
-    row: dict[str, object] = {"rank": rank, "trial": trial.number, "config": str(trial.config)}
-    for load in trial.loads:
-        row[f"tok/s c={load.concurrency}"] = round(load.output_tok_s.value, 1)
-        row[f"speedup c={load.concurrency}"] = f"{load.speedup:.2f}"
-        row[f"A c={load.concurrency}"] = round(load.accept_length, 2)
-    row["break-even"] = str(trial.break_even) if trial.break_even else ""
-    row["state"] = trial.failure_class or trial.state
-    return row
+def _ranking_row(report: StudyReport, rank: int, trial: TrialRow) -> dict[str, object]:
+    row: dict[str, object] = {"#": rank, CONFIG: str(trial.config)}
+    for base in report.baseline:
+        load = trial.at(base.concurrency)
+        row[f"c={base.concurrency}"] = short(load.speedup) if load else "-"
+    return row | {"": note(report, trial)}
+
+
+def acceptance(report: StudyReport) -> pd.DataFrame:
+    """One row per measured trial: accept length, and in brackets the one it must exceed to pay, per load."""
+    return pd.DataFrame(
+        [
+            {CONFIG: str(trial.config)}
+            | {
+                f"c={row.concurrency}": f"{row.accept_length:.2f} ({row.break_even_accept_length:.2f})"
+                for row in trial.loads
+            }
+            for trial in report.trials
+            if trial.loads
+        ]
+    ).fillna("-")
+
+
+def short(speedup: Interval) -> str:
+    """``1.24 [1.20-1.28]``"""
+    return f"{speedup.value:.2f} [{speedup.low:.2f}-{speedup.high:.2f}]"
+
+
+def note(report: StudyReport, trial: TrialRow) -> str:
+    """Why a trial stands out: the winner, a failure's class, other outputs than the baseline's."""
+    if trial.failure_class:
+        return trial.failure_class
+    if trial.number == report.winner:
+        return "deploy"
+    if trial.outputs_equal is False:
+        return "other outputs"
+    return "" if trial.state == "COMPLETE" else trial.state
 
 
 def long_table(report: StudyReport) -> pd.DataFrame:

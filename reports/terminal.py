@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
-from reports.study_report import LoadRow, StudyReport, TrialRow
-from sweeper.records import Interval
+from reports.study_report import LoadRow, StudyReport
+from reports.tables import acceptance, ranking, short
 
 
 def print_report(report: StudyReport, console: Console) -> None:
@@ -19,18 +22,29 @@ def print_report(report: StudyReport, console: Console) -> None:
     if not report.baseline:
         console.print("No baseline was measured yet, so there is nothing to compare with.")
         return
-    console.print(baseline_table(report))
-    console.print(ranking_table(report))
-    console.print(acceptance_table(report))
+    objective = ", ".join(map(str, report.objective_loads))
+    for title, table in (
+        ("Baseline: no speculation", baseline_table(report)),
+        (
+            f"Ranking by speedup at concurrency {objective}: output tok/s over the baseline's",
+            ranking_table(report),
+        ),
+        (
+            "Accept length, and in brackets the one above which the config pays there",
+            acceptance_table(report),
+        ),
+    ):
+        console.print(f"\n[bold]{title}[/]", highlight=False)
+        console.print(table)
     for line in break_even_lines(report):
-        console.print(line, highlight=False)
+        console.print(line, highlight=False, soft_wrap=True)
     console.print()
     console.print(verdict(report), highlight=False, soft_wrap=True)
 
 
 def baseline_table(report: StudyReport) -> Table:
-    table = _table("Baseline: no speculation")
-    for heading in ("concurrency", "output tok/s [95 %]", "ms per token", "TTFT p50 ms"):
+    table = _table()
+    for heading in ("concurrency", "output tok/s", "ms per token", "TTFT p50 ms"):
         table.add_column(heading, justify="right")
     for row in report.baseline:
         rate = f"{row.output_tok_s:.1f}"
@@ -39,69 +53,51 @@ def baseline_table(report: StudyReport) -> Table:
 
 
 def ranking_table(report: StudyReport) -> Table:
-    """Trials by speedup at the objective load."""
-    loads = [row.concurrency for row in report.baseline]
-    objective = ", ".join(map(str, report.objective_loads))
-    table = _table(f"Ranking by speedup at concurrency {objective}: output tok/s over the baseline's [95 %]")
-    table.add_column("#", justify="right")
-    table.add_column("steps/topk/draft tokens", no_wrap=True)
-    for load in loads:
-        table.add_column(f"c={load}", justify="right", no_wrap=True)
-    table.add_column("")
-    for rank, trial in enumerate(report.trials, start=1):
-        cells = [_speedup_cell(trial.at(load)) for load in loads]
-        table.add_row(str(rank), str(trial.config), *cells, _note(report, trial))
-    return table
+    """Trials by speedup at the objective load; green pays, red does not, yellow may."""
+    styles = [
+        [_speedup_style(trial.at(base.concurrency)) for base in report.baseline] for trial in report.trials
+    ]
+    return _framed(ranking(report), styles)
 
 
 def acceptance_table(report: StudyReport) -> Table:
     """Accept lengths beside those that a config must exceed to pay."""
-    loads = [row.concurrency for row in report.baseline]
-    table = _table("Accept length, and in brackets the one above which the config pays at that load")
-    table.add_column("steps/topk/draft tokens", no_wrap=True)
-    for load in loads:
-        table.add_column(f"c={load}", justify="right", no_wrap=True)
-    for trial in report.trials:
-        if trial.loads:
-            table.add_row(str(trial.config), *(_acceptance_cell(trial.at(load)) for load in loads))
+    styles = [[_acceptance_style(row) for row in trial.loads] for trial in report.trials if trial.loads]
+    return _framed(acceptance(report), styles)
+
+
+def _table() -> Table:
+    return Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+
+
+def _framed(frame: pd.DataFrame, styles: list[list[str]]) -> Table:
+    """A data frame as a terminal table; ``styles`` [rows][loads] colour the ``c=`` columns."""
+    table = _table()
+    loads = [name for name in frame.columns if name.startswith("c=")]
+    for name in frame.columns:
+        table.add_column(name, justify="right" if name in ("#", *loads) else "left", no_wrap=True)
+    for cells, colors in zip(frame.astype(str).to_dict("records"), styles, strict=True):
+        color = dict(zip(loads, colors, strict=False)) | {"": _NOTE_STYLES.get(cells.get("", ""), "red")}
+        table.add_row(*(Text(cells[name], style=color.get(name, "")) for name in frame.columns))
     return table
 
 
-def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+_NOTE_STYLES = {"deploy": "bold green", "": "", "RUNNING": "", "WAITING": ""}
 
 
-def _speedup_cell(row: LoadRow | None) -> str:
+def _speedup_style(row: LoadRow | None) -> str:
     if row is None:
-        return "-"
-    color = "green" if row.speedup.low > 1 else "red" if row.speedup.high < 1 else "yellow"
-    return f"[{color}]{_short(row.speedup)}[/]"
+        return ""
+    return "green" if row.speedup.low > 1 else "red" if row.speedup.high < 1 else "yellow"
 
 
-def _acceptance_cell(row: LoadRow | None) -> str:
-    if row is None:
-        return "-"
-    color = "green" if row.accept_length > row.break_even_accept_length else "red"
-    return f"[{color}]{row.accept_length:.2f}[/] ({row.break_even_accept_length:.2f})"
-
-
-def _short(speedup: Interval) -> str:
-    return f"{speedup.value:.2f} \\[{speedup.low:.2f}-{speedup.high:.2f}]"
-
-
-def _note(report: StudyReport, trial: TrialRow) -> str:
-    if trial.failure_class:
-        return f"[red]{trial.failure_class}[/]"
-    if trial.number == report.winner:
-        return "[bold green]deploy[/]"
-    if trial.outputs_equal is False:
-        return "[red]other outputs[/]"
-    return "" if trial.state == "COMPLETE" else trial.state
+def _acceptance_style(row: LoadRow) -> str:
+    return "green" if row.accept_length > row.break_even_accept_length else "red"
 
 
 def break_even_lines(report: StudyReport) -> list[str]:
     """Per load: how many configs pay and the best one; then how far the best configs pay."""
-    lines = ["", "[bold]Break-even per load[/]"]
+    lines = ["", "[bold]Break-even per load[/] (intervals are 95 %)"]
     complete = [t for t in report.trials if t.state == "COMPLETE"]
     for base in report.baseline:
         rows = [(row, trial) for trial in complete if (row := trial.at(base.concurrency))]
@@ -111,11 +107,11 @@ def break_even_lines(report: StudyReport) -> list[str]:
         if best:
             row, trial = best
             line += (
-                f"; best {trial.config} {_short(row.speedup)}: accept length {row.accept_length:.2f}, "
+                f"; best {trial.config} {escape(short(row.speedup))}: accept length {row.accept_length:.2f}, "
                 f"pays above {row.break_even_accept_length:.2f}"
             )
         lines.append(line)
-    lines.append("[bold]Break-even concurrency per config[/]")
+    lines.append("\n[bold]Break-even concurrency per config[/]")
     lines.extend(f"  {trial.config}: {trial.break_even}" for trial in complete)
     return lines
 
@@ -128,4 +124,5 @@ def verdict(report: StudyReport) -> str:
         return "[bold]No verdict[/]: no trial is complete."
     if best is None or best.objective is None:
         return f"[bold]Do not speculate[/] at concurrency {loads}: no config is clearly faster than no speculation."
-    return f"[bold green]Deploy {best.config}[/]: {_short(best.objective)} at concurrency {loads}; {best.break_even}."
+    gain = escape(short(best.objective))
+    return f"[bold green]Deploy {best.config}[/]: {gain} at concurrency {loads}; {best.break_even}."
