@@ -38,7 +38,7 @@ def cluster(address: str | None, config: StudyConfig) -> Iterator[None]:
             ray.init(address=address, **common)
         else:
             cpus = max(os.cpu_count() or 1, int(config.resources.cpus_per_server))
-            ray.init(num_cpus=cpus, include_dashboard=False, **common)
+            ray.init(address="local", num_cpus=cpus, include_dashboard=False, **common)
     except ConnectionError as error:
         raise SweeperError(f"--ray-address {address}: no Ray cluster answers there ({error})") from None
     try:
@@ -47,12 +47,33 @@ def cluster(address: str | None, config: StudyConfig) -> Iterator[None]:
         ray.shutdown()
 
 
+def servers_that_fit(config: StudyConfig) -> int:
+    """How many servers the cluster's nodes hold, each within one node.
+
+    Raises:
+        SweeperError: not a single one fits; the message says what the nodes have.
+    """
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    wanted = {"GPU": config.gpus_per_server, "CPU": config.resources.cpus_per_server}
+    count = 0
+    for node in nodes:
+        count += min((int(node.get(name, 0) // need) for name, need in wanted.items() if need), default=1)
+    if not count:
+        have = "; ".join(f"{n.get('GPU', 0):g} GPUs and {n.get('CPU', 0):g} CPUs" for n in nodes)
+        raise SweeperError(
+            f"resources: a server needs {wanted['GPU']:g} GPUs and {wanted['CPU']:g} CPUs on one node, "
+            f"but the cluster's nodes have {have}"
+        )
+    return count
+
+
 def engine_version(config: StudyConfig) -> str:
     """SGLang's version where the servers will run, which need not be the driver's node.
 
     Raises:
-        SweeperError: it is not installed there.
+        SweeperError: it is not installed there, or no node can run a server.
     """
+    servers_that_fit(config)
 
     def look(python: str | None) -> str:
         return installed_version(python)

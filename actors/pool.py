@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+from ray.exceptions import RayError, RayTaskError
 
+from actors.cluster import servers_that_fit
 from actors.server_actor import ServerActor
 from sweeper.errors import SweeperError
 from sweeper.records import Failure, FailureClass, Hardware, TrialRecord, TrialResult, TrialState
 from sweeper.space import Candidate
 from sweeper.trial import TrialOrder, TrialPlan
 
-PLACEMENT_TIMEOUT_S = 120.0
+PLACEMENT_TIMEOUT_S = 300.0
+INTERRUPT_S = 30.0
 
 
 @dataclass
 class _Busy:
-    actor: int
+    actor: Any
     tag: str
     candidate: Candidate
 
@@ -27,84 +30,109 @@ class _Busy:
 class ServerPool:
     """As many server actors as fit (or as asked for), each with at most one running trial.
 
-    A context manager: leaving it ends all actors, and with them their servers.
+    ==========  =================================================================
+    an actor    means
+    ==========  =================================================================
+    pending     Ray has not placed it yet; its answer to ``hardware`` is awaited
+    ready       placed, on the hardware of the first one that was
+    busy        ready, and a trial runs on it
+    ==========  =================================================================
+
+    Trials compare only on equal hardware: an actor that lands on another kind is released. A context
+    manager: leaving it ends all actors, and with them their servers.
     """
 
     def __init__(self, plan: TrialPlan) -> None:
         study = plan.study
         self._gpus, self._cpus = study.gpus_per_server, study.resources.cpus_per_server
         self._plan = ray.put(plan)
-        self._device = study.engine.device
-        count = self._fitting()
-        if study.resources.max_servers:
-            count = min(count, study.resources.max_servers)
-        self._actors = [self._create() for _ in range(count)]
+        self._pending: dict[Any, Any] = {}
+        self._ready: list[Any] = []
         self._running: dict[Any, _Busy] = {}
+        self._hardware: Hardware | None = None
+        self._deserted_since = time.monotonic()
+        count = servers_that_fit(study)
+        for _ in range(min(count, study.resources.max_servers or count)):
+            self._create()
 
     def __enter__(self) -> ServerPool:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.interrupt()
-        ray.wait(list(self._running), num_returns=len(self._running), timeout=30) if self._running else None
-        for actor in self._actors:
+        if self._running:
+            ray.wait(list(self._running), num_returns=len(self._running), timeout=INTERRUPT_S)
+        for actor in [
+            *self._ready,
+            *self._pending.values(),
+            *(busy.actor for busy in self._running.values()),
+        ]:
             ray.kill(actor)
 
-    def _fitting(self) -> int:
-        """How many servers the cluster's nodes hold, each server within one node.
+    def _create(self) -> None:
+        remote: Any = ray.remote(ServerActor)
+        options = {"num_gpus": self._gpus, "num_cpus": self._cpus, "max_concurrency": 2}
+        actor = remote.options(**options).remote(self._plan)
+        self._pending[actor.hardware.remote()] = actor
+
+    def _admit(self, timeout_s: float) -> None:
+        """Take in the actors that Ray has placed; release those on other hardware than the first one's.
 
         Raises:
-            SweeperError: not a single one fits; the message says what the nodes have.
+            SweeperError: the hardware cannot be read, or for PLACEMENT_TIMEOUT_S not one actor was there.
         """
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        wanted = {"GPU": self._gpus, "CPU": self._cpus}
-        count = 0
-        for node in nodes:
-            count += min((int(node.get(name, 0) // need) for name, need in wanted.items() if need), default=1)
-        if not count:
-            have = "; ".join(f"{n.get('GPU', 0):g} GPUs and {n.get('CPU', 0):g} CPUs" for n in nodes)
+        placed = ray.wait(list(self._pending), num_returns=1, timeout=timeout_s)[0] if self._pending else []
+        for ref in placed:
+            actor = self._pending.pop(ref)
+            try:
+                hardware: Hardware = ray.get(ref)
+            except RayTaskError as error:
+                raise SweeperError(f"a server's hardware cannot be read: {error.cause}") from None
+            except RayError:
+                self._create()
+                continue
+            self._hardware = self._hardware or hardware
+            if hardware.key == self._hardware.key:
+                self._ready.append(actor)
+            else:
+                ray.kill(actor)
+        if self._ready or self._running:
+            self._deserted_since = time.monotonic()
+        elif time.monotonic() - self._deserted_since > PLACEMENT_TIMEOUT_S:
             raise SweeperError(
-                f"resources: a server needs {self._gpus:g} GPUs and {self._cpus:g} CPUs on one node, "
-                f"but the cluster's nodes have {have}"
+                f"no server actor could be placed for {PLACEMENT_TIMEOUT_S:.0f} s: each needs {self._gpus:g} GPUs and "
+                f"{self._cpus:g} CPUs on one node; is the cluster busy with other jobs? See: ray status"
             )
-        return count
-
-    def _create(self) -> Any:
-        remote = ray.remote(ServerActor)
-        return remote.options(num_gpus=self._gpus, num_cpus=self._cpus, max_concurrency=2).remote(self._plan)
 
     def hardware(self) -> Hardware:
-        """What the first server runs on.
+        """What the servers run on, once the first one is placed.
 
         Raises:
-            SweeperError: no actor came up in time.
+            SweeperError: none was placed in time.
         """
-        try:
-            hardware: Hardware = ray.get(self._actors[0].hardware.remote(), timeout=PLACEMENT_TIMEOUT_S)
-            return hardware
-        except GetTimeoutError:
-            raise SweeperError(
-                f"no server actor was placed within {PLACEMENT_TIMEOUT_S:.0f} s; is the cluster busy with other jobs?"
-            ) from None
-        except RayTaskError as error:
-            raise SweeperError(f"a server's hardware cannot be read: {error.cause}") from None
+        while self._hardware is None:
+            self._admit(1.0)
+        return self._hardware
 
     def size(self) -> int:
-        return len(self._actors)
+        """Servers that are there or still to be placed, at least 1."""
+        return max(1, len(self._pending) + len(self._ready) + len(self._running))
 
     def idle(self) -> int:
-        return len(self._actors) - len(self._running)
+        self._admit(0.0)
+        return len(self._ready)
 
     def start(self, tag: str, order: TrialOrder) -> None:
         """Run a trial on an idle server; ``tag`` comes back with its result."""
-        busy = {b.actor for b in self._running.values()}
-        actor = next(i for i in range(len(self._actors)) if i not in busy)
-        ref = self._actors[actor].run_trial.remote(tag, order)
-        self._running[ref] = _Busy(actor, tag, order.candidate)
+        while not self._ready:
+            self._admit(1.0)
+        actor = self._ready.pop(0)
+        self._running[actor.run_trial.remote(tag, order)] = _Busy(actor, tag, order.candidate)
 
     def wait(self, timeout_s: float) -> list[tuple[str, TrialResult]]:
         """Results that came in within ``timeout_s`` seconds, at least until the first one does."""
         if not self._running:
+            self._admit(timeout_s)
             return []
         done, _ = ray.wait(list(self._running), num_returns=1, timeout=timeout_s)
         return [self._collect(ref) for ref in done]
@@ -112,28 +140,32 @@ class ServerPool:
     def _collect(self, ref: Any) -> tuple[str, TrialResult]:
         busy = self._running.pop(ref)
         try:
-            return busy.tag, ray.get(ref)
-        except RayActorError as error:
-            self._actors[busy.actor] = self._create()
-            return busy.tag, _lost(busy.candidate, FailureClass.LOST, f"the server's actor died: {error}")
+            result: TrialResult = ray.get(ref)
         except RayTaskError as error:
-            return busy.tag, _lost(busy.candidate, FailureClass.CRASH, f"the trial raised: {error}")
+            self._ready.append(busy.actor)
+            return busy.tag, _lost(busy.candidate, FailureClass.CRASH, f"the trial raised: {error.cause}")
+        except RayError as error:
+            ray.kill(busy.actor)  # it may be alive but out of reach, with its server on the GPUs
+            self._create()
+            return busy.tag, _lost(busy.candidate, FailureClass.LOST, f"the server's actor was lost: {error}")
+        self._ready.append(busy.actor)
+        return busy.tag, result
 
     def phases(self) -> dict[str, str]:
         """What every busy server does right now, by tag."""
-        asked = {b.tag: self._actors[b.actor].phase.remote() for b in self._running.values()}
+        asked = {b.tag: b.actor.phase.remote() for b in self._running.values()}
         phases = {}
         for tag, ref in asked.items():
             try:
                 phases[tag] = ray.get(ref, timeout=2)
-            except (GetTimeoutError, RayActorError):
+            except RayError:
                 phases[tag] = "not answering"
         return phases
 
     def interrupt(self) -> None:
         """Ask every running trial to end early."""
         for busy in self._running.values():
-            self._actors[busy.actor].interrupt.remote()
+            busy.actor.interrupt.remote()
 
 
 def _lost(candidate: Candidate, kind: FailureClass, message: str) -> TrialResult:

@@ -14,7 +14,7 @@ from sweeper.config import StudyConfig
 from sweeper.records import Interval, LoadPoint, TrialRecord, trial_record_json
 from sweeper.search.candidates import REQUEUE
 from sweeper.speculation import SpeculationConfig
-from sweeper.stored_trial import config_of, record_of, speedups_of
+from sweeper.stored_trial import config_of, is_proposed, record_of, speedups_of
 
 
 class Row(BaseModel):
@@ -49,7 +49,10 @@ class TrialRow(Row):
     loads: list[LoadRow] = []
     break_even: BreakEven | None = None
     outputs_equal: bool | None = Field(
-        None, description="temperature-0 outputs equal the baseline's; null: not compared"
+        None, description="temperature-0 outputs equal the baseline's up to near ties; null: not compared"
+    )
+    outputs_different: int = Field(
+        0, description="outputs that left the baseline's where the server was sure; such a config cannot win"
     )
     failure_class: str | None = None
     failure: str | None = None
@@ -102,7 +105,7 @@ def build_report(config: StudyConfig, study: optuna.Study) -> StudyReport:
     trials = [
         _trial_row(trial, baseline, loads)
         for trial in study.get_trials(deepcopy=False)
-        if not trial.user_attrs.get(REQUEUE)
+        if not trial.user_attrs.get(REQUEUE) and is_proposed(trial)
     ]
     trials.sort(key=lambda t: (t.objective is None, -(t.objective.value if t.objective else 0), t.number))
     return StudyReport(
@@ -123,7 +126,7 @@ def build_report(config: StudyConfig, study: optuna.Study) -> StudyReport:
 def _winner(trials: list[TrialRow]) -> int | None:
     """The best config whose outputs are the baseline's and whose whole interval lies above 1.0."""
     for trial in trials:
-        if trial.objective and trial.objective.low > 1 and trial.outputs_equal is not False:
+        if trial.objective and trial.objective.low > 1 and not trial.outputs_different:
             return trial.number
     return None
 
@@ -156,6 +159,7 @@ def _trial_row(trial: FrozenTrial, baseline: TrialRecord | None, objective_loads
         loads=rows,
         break_even=break_even([r.concurrency for r in rows], [r.speedup for r in rows]) if complete else None,
         outputs_equal=record.comparison.equal if record.comparison else None,
+        outputs_different=record.comparison.different if record.comparison else 0,
         failure_class=record.failure.kind.value if record.failure else None,
         failure=record.failure.message if record.failure else None,
         log_tail=list(record.failure.log_tail) if record.failure else [],

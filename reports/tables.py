@@ -51,7 +51,7 @@ def note(report: StudyReport, trial: TrialRow) -> str:
         return trial.failure_class
     if trial.number == report.winner:
         return "deploy"
-    if trial.outputs_equal is False:
+    if trial.outputs_different:
         return "other outputs"
     return "" if trial.state == "COMPLETE" else trial.state
 

@@ -123,6 +123,12 @@ def verdict(report: StudyReport) -> str:
     if not any(t.state == "COMPLETE" for t in report.trials):
         return "[bold]No verdict[/]: no trial is complete."
     if best is None or best.objective is None:
-        return f"[bold]Do not speculate[/] at concurrency {loads}: no config is clearly faster than no speculation."
+        fast = [t for t in report.trials if t.objective and t.objective.low > 1]
+        why = (
+            f"all {len(fast)} faster configs give other outputs than the plain server"
+            if fast
+            else "no config is clearly faster than no speculation"
+        )
+        return f"[bold]Do not speculate[/] at concurrency {loads}: {why}."
     gain = escape(short(best.objective))
     return f"[bold green]Deploy {best.config}[/]: {gain} at concurrency {loads}; {best.break_even}."

@@ -35,7 +35,7 @@ def baseline_settings(plan: TrialPlan, hardware: Hardware) -> dict[str, Any]:
         "target": _checkpoint_identity(study.engine.model),
         "workload": study.workload.model_dump(exclude={"prompts"}),
         "prompts": plan.prompts.fingerprint,
-        "measurement": study.measurement.model_dump(),
+        "measurement": study.measurement.model_dump(exclude={"request_timeout_s", "stall_timeout_s"}),
     }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from sweeper.intervals import paired_ratio
@@ -49,28 +49,32 @@ class BreakEven:
 
     ``always`` and ``never`` speak of the tested loads only. ``concurrency`` is set for ``crosses``;
     ``low`` and ``high`` are where the lower and upper ends of the speedups cross (None: not within the
-    tested loads).
+    tested loads). ``pays_from`` is set where the config does not pay at the lowest load: where it begins to.
     """
 
-    verdict: Literal["always", "never", "crosses"]
+    verdict: Literal["always", "never", "crosses", "rises"]
     concurrency: float | None = None
     low: float | None = None
     high: float | None = None
+    pays_from: float | None = None
 
     def __str__(self) -> str:
+        start = f"pays from concurrency {self.pays_from:.1f}" if self.pays_from else "pays"
         if self.verdict == "always":
             return "pays at every tested load"
         if self.verdict == "never":
             return "pays at no tested load"
+        if self.verdict == "rises":
+            return f"{start} on, up to the tested maximum"
         low = f"{self.low:.1f}" if self.low else "below the tested loads"
         high = f"{self.high:.1f}" if self.high else "above the tested loads"
-        return f"pays up to concurrency {self.concurrency:.1f} (95 %: {low} to {high})"
+        return f"{start} up to concurrency {self.concurrency:.1f} (95 %: {low} to {high})"
 
 
 def crossing(concurrency: Sequence[int], speedup: Sequence[float]) -> BreakEven:
     """Where a speedup curve last falls through 1.0, interpolated linearly in log concurrency.
 
-    ``concurrency`` ascends. A curve that starts below 1.0 and rises later counts from where it pays.
+    ``concurrency`` ascends.
 
     >>> crossing([1, 4, 16], [1.5, 1.2, 0.8]).concurrency
     8.0
@@ -79,13 +83,19 @@ def crossing(concurrency: Sequence[int], speedup: Sequence[float]) -> BreakEven:
         return BreakEven("always")
     if all(s <= 1 for s in speedup):
         return BreakEven("never")
-    for i in range(len(speedup) - 1, 0, -1):
-        above, below = speedup[i - 1], speedup[i]
-        if above > 1 >= below:
-            share = (above - 1) / (above - below)
-            log_c = math.log(concurrency[i - 1]) * (1 - share) + math.log(concurrency[i]) * share
-            return BreakEven("crosses", round(math.exp(log_c), 6))
-    return BreakEven("always")  # rises through 1.0 and stays above: pays up to the tested maximum
+    steps = list(zip(concurrency, speedup, concurrency[1:], speedup[1:], strict=False))
+    falls = [_at_one(*step) for step in steps if step[1] > 1 >= step[3]]
+    rises = [_at_one(*step) for step in steps if step[1] <= 1 < step[3]]
+    pays_from = rises[0] if speedup[0] <= 1 else None
+    if speedup[-1] > 1:
+        return BreakEven("rises", pays_from=pays_from or rises[-1])
+    return BreakEven("crosses", falls[-1], pays_from=pays_from)
+
+
+def _at_one(c0: int, s0: float, c1: int, s1: float) -> float:
+    """The concurrency between two points of a curve at which it meets 1.0."""
+    share = (1 - s0) / (s1 - s0)
+    return round(math.exp(math.log(c0) * (1 - share) + math.log(c1) * share), 6)
 
 
 def break_even(concurrency: Sequence[int], speedup: Sequence[Interval]) -> BreakEven:
@@ -95,4 +105,4 @@ def break_even(concurrency: Sequence[int], speedup: Sequence[Interval]) -> Break
         return middle
     low = crossing(concurrency, [s.low for s in speedup])
     high = crossing(concurrency, [s.high for s in speedup])
-    return BreakEven("crosses", middle.concurrency, low.concurrency, high.concurrency)
+    return replace(middle, low=low.concurrency, high=high.concurrency)

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from sweeper import __version__
 from sweeper.check import CheckReport, check_study, usable_space
-from sweeper.config import StudyConfig
+from sweeper.config import NAME, StudyConfig
 from sweeper.errors import SweeperError
 from sweeper.study_file import load_study_file
 
@@ -171,15 +171,10 @@ def run(
 
 
 def _with_options(config: StudyConfig, name: str | None, max_trials: int | None) -> StudyConfig:
-    data = config.model_dump()
-    if name:
-        data["study"] = name
-    if max_trials:
-        data["search"]["max_trials"] = max_trials
-    try:
-        return StudyConfig.model_validate(data)
-    except ValueError as error:
-        raise SweeperError(f"--name: {error}") from None
+    if name and not NAME.fullmatch(name):
+        raise SweeperError(f"--name {name}: letters, digits, '.', '_' and '-' only, at most 64")
+    search = config.search.model_copy(update={"max_trials": max_trials or config.search.max_trials})
+    return config.model_copy(update={"study": name or config.study, "search": search})
 
 
 def _run(config: StudyConfig, remeasure_baseline: bool, ray_address: str | None) -> None:
@@ -198,14 +193,13 @@ def _run(config: StudyConfig, remeasure_baseline: bool, ray_address: str | None)
     space = usable_space(config)
     prompts = plan_prompts(config)
     directory = RunDirectory(Path(config.runs_dir) / config.study)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     interrupted = False
     with directory.driven():
         with cluster(ray_address, config):
+            signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ray sets its own when it starts
             plan = TrialPlan(config, engine_version(config), prompts)
             with ServerPool(plan) as servers, LiveView(console) as view:
                 sweep = Sweep(plan, space.candidates, directory, servers, view)
-                directory.write_study(config)
                 console.print(
                     f"[bold]{config.study}[/]: {sweep.planned()} of {len(space.candidates)} configs, "
                     f"{servers.size()} server(s) at a time, SGLang {plan.version}",
@@ -237,9 +231,11 @@ def _conclude(config: StudyConfig, directory: object) -> None:
     console.print(f"\nFiles: {directory.path}/ (study.db, trials.csv, requests/, logs/)", highlight=False)
     if any(t.state == "COMPLETE" for t in report.trials):
         export = write_export(config, report, directory, "sglang")
-        console.print(
-            f"Deploy: python -m sglang.launch_server --config {export.path}", highlight=False, soft_wrap=True
-        )
+        prefix = "env $(sweeper testbed env) " if config.engine.device == "cpu" else ""
+        command = f"{prefix}python -m sglang.launch_server --config {export.path}"
+        console.print(f"Deploy: {command}", highlight=False, soft_wrap=True)
+    if report.trials and all(t.state == "FAILED" for t in report.trials):
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -305,6 +301,15 @@ def testbed_build() -> None:
     console.print(
         f"Test bed: {cache_dir()} (target's held-out loss {loss:.2f} nats per token)", highlight=False
     )
+
+
+@testbed_app.command("env")
+def testbed_env() -> None:
+    """Print the environment a server needs on the test bed:  env $(sweeper testbed env) python -m sglang...."""
+    from sweeper.testbed.environment import server_environment
+
+    for name, value in server_environment().items():
+        typer.echo(f"{name}={value}")
 
 
 @testbed_app.command("path")

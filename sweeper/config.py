@@ -15,6 +15,8 @@ from sweeper.speculation import ALGORITHMS
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
+MAX_RANGE = 1000
+
 OWNED_FLAGS = frozenset(
     {
         "api-key",
@@ -22,10 +24,12 @@ OWNED_FLAGS = frozenset(
         "disable-radix-cache",
         "host",
         "max-running-requests",
+        "model",
         "model-path",
         "port",
         "random-seed",
         "tensor-parallel-size",
+        "tp",
         "tp-size",
     }
 )
@@ -52,6 +56,8 @@ def _as_list(value: Any) -> Any:
         low, high, step = value["min"], value["max"], value.get("step", 1)
         if step < 1 or high < low:
             raise ValueError(f"empty range: min {low}, max {high}, step {step}")
+        if high - low >= MAX_RANGE:
+            raise ValueError(f"a range spans at most {MAX_RANGE} values, not {high - low + 1}")
         return list(range(low, high + 1, step))
     return value if isinstance(value, list) else [value]
 
@@ -192,7 +198,7 @@ class Search(Section):
     )
 
 
-class BaselineCache(Section):
+class BaselineSettings(Section):
     """Where the no-speculation arm is kept, and how far it may drift."""
 
     cache_dir: str = Field(
@@ -225,7 +231,7 @@ class StudyConfig(Section):
     workload: Workload
     measurement: Measurement = Measurement()
     search: Search = Search()
-    baseline: BaselineCache = BaselineCache()
+    baseline: BaselineSettings = BaselineSettings()
     resources: Resources = Resources()
     storage: str | None = Field(None, description="Optuna storage URL; default: SQLite in the run directory")
     runs_dir: str = "runs"

@@ -30,8 +30,15 @@ def _gpus() -> Hardware:
     rows = [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines() if line.strip()]
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        wanted = [item.strip() for item in visible.split(",")]
-        rows = [row for row in rows if row[0] in wanted or row[1] in wanted]
+        wanted = [item.strip() for item in visible.split(",") if item.strip()]
+        if any(item.startswith("MIG-") for item in wanted):
+            _, _, name, _, driver = rows[0]
+            return Hardware(f"{name} MIG", len(wanted), 0.0, driver, socket.gethostname())
+        rows = [
+            row
+            for row in rows
+            if row[0] in wanted or any(row[1].startswith(w) for w in wanted if w[:4] == "GPU-")
+        ]
     if not rows:
         raise OSError(f"no visible GPU (CUDA_VISIBLE_DEVICES={visible!r})")
     _, _, name, memory, driver = rows[0]

@@ -23,10 +23,6 @@ class Interval:
     low: float
     high: float
 
-    @property
-    def relative_half_width(self) -> float:
-        return (self.high - self.low) / 2 / self.value if self.value else float("inf")
-
     def __format__(self, spec: str) -> str:
         return f"{self.value:{spec}} [{self.low:{spec}}, {self.high:{spec}}]"
 
@@ -131,8 +127,8 @@ class Failure:
 class Divergence:
     """The first token at which an output leaves the baseline's.
 
-    ``gap`` is the baseline server's or own server's log-probability distance between its two best tokens
-    there, in nats; None where it could not be asked for.
+    ``gap`` is the log-probability distance of the server's two best tokens there, in nats; None where it is
+    unknown: too many divergences to ask for, or another path when asked again.
     """
 
     prompt: str
@@ -144,18 +140,23 @@ class Divergence:
 class OutputComparison:
     """Temperature-0 outputs of a trial against the baseline's, token id by token id.
 
-    A divergence whose ``gap`` is at most ``near_tie`` is one that rounding can cause, and harmless.
+    A divergence whose ``gap`` is at most ``near_tie`` nats is one that rounding can cause, and harmless.
     """
 
     compared: int
     identical: int
     divergences: tuple[Divergence, ...] = ()
-    near_tie: float = 1e-3
+    near_tie: float = 0.0
 
     @property
     def equal(self) -> bool:
-        """Whether every output equals the baseline's up to near ties."""
+        """Whether every output equals the baseline's up to known near ties."""
         return all(d.gap is not None and d.gap <= self.near_tie for d in self.divergences)
+
+    @property
+    def different(self) -> int:
+        """Outputs that left the baseline's where the server was sure: no rounding explains them."""
+        return sum(d.gap is not None and d.gap > self.near_tie for d in self.divergences)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import yaml
 
 from sweeper.config import StudyConfig
 from sweeper.errors import RunNotFoundError, SweeperError
-from sweeper.records import RequestRecord
+from sweeper.records import Baseline, RequestRecord, baseline_json
 from sweeper.study_file import expand, load_study_file
 
 
@@ -49,6 +49,15 @@ class RunDirectory:
         self.path.mkdir(parents=True, exist_ok=True)
         text = yaml.safe_dump(config.model_dump(mode="json", exclude_none=True), sort_keys=False, width=110)
         self.study_file.write_text(text, "utf-8")
+
+    def write_baseline(self, baseline: Baseline) -> None:
+        """The baseline that this run's trials are compared with."""
+        (self.path / "baseline.json").write_bytes(baseline_json.dump_json(baseline, indent=1))
+
+    def read_baseline(self) -> Baseline | None:
+        """What ``write_baseline`` wrote, None if it never did."""
+        path = self.path / "baseline.json"
+        return baseline_json.validate_json(path.read_bytes()) if path.exists() else None
 
     def write_requests(self, label: str, requests: Sequence[RequestRecord]) -> None:
         """Raw per-request rows as compressed parquet; units in ``sweeper.records.RequestRecord``."""
@@ -124,7 +133,7 @@ def read_run(run: RunDirectory) -> tuple[StudyConfig, optuna.Study]:
     Raises:
         RunNotFoundError: the storage holds no such study (yet).
     """
-    config = load_study_file(run.study_file)
+    config = load_study_file(run.study_file, files_must_exist=False)
     try:
         return config, optuna.load_study(study_name=config.study, storage=open_storage(config, run))
     except KeyError:

@@ -137,8 +137,6 @@ class Algorithm:
     resolve: Callable[[SpeculationConfig], Resolution]
     needs_draft: bool
     draft_optional: bool = False
-    server_name: str = ""
-    """The name the server reports when it differs from the flag's value."""
 
 
 ALGORITHMS = {
@@ -146,7 +144,7 @@ ALGORITHMS = {
     for algorithm in (
         Algorithm("EAGLE", resolve_eagle_family, needs_draft=True, draft_optional=True),
         Algorithm("EAGLE3", resolve_eagle_family, needs_draft=True),
-        Algorithm("NEXTN", resolve_eagle_family, needs_draft=False, draft_optional=True, server_name="EAGLE"),
+        Algorithm("NEXTN", resolve_eagle_family, needs_draft=False, draft_optional=True),
         Algorithm("STANDALONE", resolve_eagle_family, needs_draft=True),
         Algorithm("NGRAM", resolve_ngram, needs_draft=False),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from optuna.trial import FrozenTrial
@@ -56,6 +57,11 @@ def speedups_of(trial: FrozenTrial) -> dict[int, Interval]:
     return {int(c): Interval(*values) for c, values in trial.user_attrs.get("speedups", {}).items()}
 
 
+def is_proposed(trial: FrozenTrial) -> bool:
+    """Whether a trial has all its parameters; one that is just being asked for has not."""
+    return len(params_of(trial)) == len(fields(SpeculationConfig))
+
+
 def config_of(trial: FrozenTrial) -> SpeculationConfig:
-    """The effective config that a trial stands for."""
+    """The effective config that a proposed trial stands for."""
     return SpeculationConfig(**params_of(trial))

@@ -116,20 +116,27 @@ class Sweep:
         """
         settings = baseline_settings(self.plan, self.servers.hardware())
         self._same_settings_or_refuse(settings)
+        self.run.write_study(self.config)
         self._requeue_stale()
         if self._wants_more() or remeasure_baseline:
             baseline = self._baseline(settings, remeasure_baseline)
+            self.run.write_baseline(baseline)
             self.study.set_user_attr(
                 "baseline_record", trial_record_json.dump_python(baseline.record, mode="json")
             )
-            self.study.set_user_attr("baseline_key", baseline.key)
             self.study.set_user_attr("objective_loads", self.config.objective_loads)
             self._trials_to_the_end(baseline)
 
     def _baseline(self, settings: Mapping[str, Any], remeasure: bool) -> Baseline:
         """The baseline for the servers' hardware: cached and still true at the first objective load, or measured."""
         cache = BaselineCache(self.config.baseline.cache_dir)
-        cached = None if remeasure else cache.load(baseline_key(settings))
+        own = self._baseline_of_finished_trials()
+        if own and remeasure:
+            raise SweeperError(
+                f"study {self.config.study!r} has trials that were compared with its baseline of {own.measured_at}; "
+                "a new baseline needs a new study: add --name"
+            )
+        cached = None if remeasure else own or cache.load(baseline_key(settings))
         if cached:
             canary = self.config.objective_loads[0]
             drift = _drift(self._plain_server((canary,)).record, cached.record, canary)
@@ -137,12 +144,22 @@ class Sweep:
                 self.display.baseline(cached, f"reused, {drift:+.1%} at concurrency {canary} now")
                 return cached
             self.display.drifted(cached, canary, drift)
+            if own:
+                raise SweeperError(
+                    f"study {self.config.study!r} cannot go on: its baseline drifted by {drift:+.1%} at concurrency "
+                    f"{canary}, more than baseline.tolerance; start a new study with --name, or raise the tolerance"
+                )
         result = self._plain_server(tuple(self.config.workload.concurrency))
         self.run.write_requests(BASELINE_TAG, result.requests)
         baseline = make_baseline(settings, result)
         cache.save(baseline)
         self.display.baseline(baseline, "measured")
         return baseline
+
+    def _baseline_of_finished_trials(self) -> Baseline | None:
+        """The baseline that this study's finished trials were compared with; None while there are none."""
+        finished = any(t.state == TrialState.COMPLETE for t in self._trials())
+        return self.run.read_baseline() if finished else None
 
     def _plain_server(self, loads: tuple[int, ...]) -> TrialResult:
         """Measure the server without speculation at some loads."""
@@ -198,7 +215,12 @@ class Sweep:
 
     def _start_next(self, baseline: Baseline) -> None:
         trial = self.study.ask(self.sampler.space)
-        candidate = self.by_parameters[tuple(trial.params[name] for name in self.sampler.space)]
+        candidate = self.by_parameters.get(tuple(trial.params[name] for name in self.sampler.space))
+        if candidate is None:  # queued before the study file changed
+            trial.set_user_attr(REQUEUE, True)
+            trial.set_user_attr("failure", "no longer in the study file's space")
+            self.study.tell(trial, state=TrialState.FAIL)
+            return
         trial.set_user_attr("config", str(candidate.effective))
         tag = label(trial.number)
         self.running[tag] = (trial, time.monotonic())
@@ -273,6 +295,7 @@ class Sweep:
         own = {
             "drafts": {name: draft.path for name, draft in self.config.space.drafts.items()},
             "algorithms": sorted({c.effective.algorithm for c in self.candidates}),
+            "drafts_in_use": sorted({c.effective.draft for c in self.candidates}),
             "objective_loads": self.config.objective_loads,
         }
         settings = json.loads(json.dumps({**wanted, **own}))

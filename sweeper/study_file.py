@@ -24,15 +24,19 @@ KEPT = (("engine", "env"), ("storage",))
 Path_ = tuple[str | int, ...]
 
 
-def load_study_file(file: str | Path) -> StudyConfig:
+def load_study_file(file: str | Path, files_must_exist: bool = True) -> StudyConfig:
     """Read, expand and validate a study file; local paths in it are checked and made absolute.
+
+    ``files_must_exist`` is false for the study file of a run, which may be read on another machine.
 
     Raises:
         StudyFileError: unreadable file or YAML, unknown key, wrong type, empty space, missing file, unset
             variable; the message names the file, the line and the YAML path.
     """
     path = Path(file)
-    return _Reader(path, _read(path)).study()
+    reader = _Reader(path, _read(path))
+    config = reader.validated()
+    return reader.with_absolute_paths(config) if files_must_exist else config
 
 
 def expand(text: str, environment: dict[str, str] | None = None) -> str:
@@ -79,24 +83,26 @@ class _Reader:
         self.lines: dict[Path_, int] = {}
         try:
             root = yaml.compose(text, Loader=yaml.SafeLoader)
-        except yaml.MarkedYAMLError as error:
-            line = error.problem_mark.line + 1 if error.problem_mark else 1
-            raise StudyFileError(f"no valid YAML: {error.problem}", f"{path}:{line}") from None
-        except yaml.YAMLError as error:
-            raise StudyFileError(f"no valid YAML: {error}", str(path)) from None
-        if not isinstance(root, yaml.MappingNode):
-            raise StudyFileError(
-                "a study file is a mapping with at least study, engine, space, workload", str(path)
-            )
-        for count, (where, node) in enumerate(self._nodes(root, ())):
-            if count > MAX_NODES:
-                raise StudyFileError(f"more than {MAX_NODES:,} values (aliases count each time)", str(path))
-            self.lines[where] = node.start_mark.line + 1
-        try:
+            if not isinstance(root, yaml.MappingNode):
+                raise StudyFileError(
+                    "a study file is a mapping with at least study, engine, space, workload", str(path)
+                )
+            for count, (where, node) in enumerate(self._nodes(root, ())):
+                if count > MAX_NODES:
+                    raise StudyFileError(
+                        f"more than {MAX_NODES:,} values (aliases count each time)", str(path)
+                    )
+                self.lines[where] = node.start_mark.line + 1
             self.data = yaml.SafeLoader(text).construct_document(root)
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 1
             raise StudyFileError(f"no valid YAML: {error.problem}", f"{path}:{line}") from None
+        except (yaml.YAMLError, ValueError, TypeError) as error:
+            raise StudyFileError(f"no valid YAML: {error}", str(path)) from None
+        except RecursionError:
+            raise StudyFileError(
+                "no valid YAML: nested too deeply, or an alias of itself", str(path)
+            ) from None
 
     def _nodes(self, node: yaml.Node, where: Path_) -> Iterator[tuple[Path_, yaml.Node]]:
         yield where, node
@@ -121,13 +127,13 @@ class _Reader:
         line = line or self.lines.get(known, 1)
         return StudyFileError(message, f"{self.path}:{line}", yaml_path(where))
 
-    def study(self) -> StudyConfig:
+    def validated(self) -> StudyConfig:
+        """The file's content as a study, its paths as they stand there."""
         expanded = self._expand(self.data, ())
         try:
-            config = StudyConfig.model_validate(expanded)
+            return StudyConfig.model_validate(expanded)
         except ValidationError as error:
             raise self._first(error) from None
-        return self._with_absolute_paths(config)
 
     def _expand(self, value: Any, where: Path_) -> Any:
         if isinstance(value, dict):
@@ -173,7 +179,7 @@ class _Reader:
             f"; did you mean {match[0]}?" if match else f"; known here: {', '.join(known)}" if known else ""
         )
 
-    def _with_absolute_paths(self, config: StudyConfig) -> StudyConfig:
+    def with_absolute_paths(self, config: StudyConfig) -> StudyConfig:
         """Check that local files exist; relative ones are relative to the study file."""
         engine = config.engine.model_copy(
             update={"model": self._checkpoint(config.engine.model, ("engine", "model"))}
@@ -185,7 +191,7 @@ class _Reader:
             for name, draft in config.space.drafts.items()
         }
         where: Path_ = ("workload", "prompts")
-        prompts = self._local(config.workload.prompts)
+        prompts = self._local(config.workload.prompts, where)
         if not prompts.is_file():
             raise self.error(f"no such file: {prompts}{_testbed_hint(prompts)}", where)
         return config.model_copy(
@@ -196,12 +202,18 @@ class _Reader:
             }
         )
 
-    def _local(self, text: str) -> Path:
-        return (self.path.resolve().parent / Path(text).expanduser()).resolve()
+    def _local(self, text: str, where: Path_) -> Path:
+        """A path as seen from the study file."""
+        try:
+            path = (self.path.resolve().parent / Path(text).expanduser()).resolve()
+            path.exists()
+            return path
+        except (OSError, RuntimeError, ValueError) as error:  # unreadable, unknown user, NUL byte, too long
+            raise self.error(f"unusable path: {error}", where) from None
 
     def _checkpoint(self, text: str, where: Path_) -> str:
         """A checkpoint directory as an absolute path, or a hub id as it is."""
-        local = self._local(text)
+        local = self._local(text, where)
         if local.is_dir():
             if not (local / "config.json").is_file():
                 raise self.error(f"no checkpoint: {local} has no config.json", where)

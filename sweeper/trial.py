@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -25,13 +27,19 @@ from sweeper.records import (
 )
 from sweeper.server import failures
 from sweeper.server.client import ServerUnreachableError
-from sweeper.server.command import launch_command, launch_environment, public_command
+from sweeper.server.command import launch_command, launch_environment, public_command, server_flags
 from sweeper.server.process import LeakError, ServerDiedError, ServerProcess, StartTimeoutError, free_address
 from sweeper.space import Candidate
+from sweeper.speculation import NO_SPECULATION
 from sweeper.workload.prompts import PromptPlan
 
 LOG_LIMIT = 2_000_000
-MAX_DIVERGENCES = 20
+MAX_ASKED = 50
+"""Divergences whose gap is asked for; each costs one request."""
+
+NEAR_TIE_FLOAT32 = 1e-3
+NEAR_TIE_BFLOAT16 = 0.25
+"""Nats. bfloat16 logits between 16 and 32 come in steps of 0.125, so two steps may be rounding."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +82,6 @@ class _Progress:
     points: list[LoadPoint] = field(default_factory=list)
     requests: list[RequestRecord] = field(default_factory=list)
     outputs: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    leak: str = ""
 
     def result(self, state: TrialState, failure: Failure | None, log: str) -> TrialResult:
         record = replace(
@@ -82,7 +89,7 @@ class _Progress:
             state=state,
             failure=failure,
             load_points=tuple(self.points),
-            warnings=failures.warnings(log) + ((self.leak,) if self.leak else ()),
+            warnings=failures.warnings(log),
         )
         return TrialResult(record, tuple(self.requests), self.outputs, log[-LOG_LIMIT:])
 
@@ -99,22 +106,37 @@ def run_trial(plan: TrialPlan, order: TrialOrder, log: Path, watch: Watch = Watc
             effective=candidate.effective,
             state=TrialState.FAILED,
             overrides=tuple(str(override) for override in candidate.overrides),
-            hardware=visible_hardware(plan.study.engine.device),
             server_version=plan.version,
             started_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         )
     )
-    address = free_address()
-    command = launch_command(plan.study, candidate.requested, plan.version, address)
-    progress.record = replace(progress.record, command=public_command(command))
     try:
-        with ServerProcess(command, launch_environment(plan.study), address, log) as server:
-            state, failure = _outcome(plan, order, server, progress, watch)
+        state, failure = _launch_and_measure(plan, order, progress, log, watch)
     except LeakError as leak:
-        progress.leak = str(leak)
+        state, failure = TrialState.FAILED, Failure(FailureClass.CRASH, str(leak))
+    except (
+        Exception
+    ) as fault:  # a fault of this machine or of sweeper: recorded like any other, with its place
+        trace = "".join(traceback.format_exception(fault)).splitlines()[-failures.TAIL_LINES :]
+        message = f"{type(fault).__name__}: {fault}"
+        state, failure = TrialState.FAILED, Failure(FailureClass.CRASH, message, tuple(trace))
     finally:
         watch.phase("idle")
-    return progress.result(state, failure, log.read_text("utf-8", "replace"))
+    return progress.result(state, failure, log.read_text("utf-8", "replace") if log.exists() else "")
+
+
+def _launch_and_measure(
+    plan: TrialPlan, order: TrialOrder, progress: _Progress, log: Path, watch: Watch
+) -> tuple[TrialState, Failure | None]:
+    address = free_address()
+    command = launch_command(plan.study, order.candidate.requested, plan.version, address)
+    progress.record = replace(
+        progress.record,
+        command=public_command(command),
+        hardware=visible_hardware(plan.study.engine.device),
+    )
+    with ServerProcess(command, launch_environment(plan.study), address, log) as server:
+        return _outcome(plan, order, server, progress, watch)
 
 
 def _outcome(
@@ -206,6 +228,8 @@ def compare_outputs(
     Float rounding depends on the batch's shape, so a greedy choice between two (almost) equally likely
     tokens may fall either way without any error in the speculation.
     """
+    near_tie = NEAR_TIE_FLOAT32 if _dtype(plan) == "float32" else NEAR_TIE_BFLOAT16
+    timeout_s = plan.study.measurement.request_timeout_s
     texts = {p.id: p.text for prompts in plan.prompts.by_load.values() for p in prompts}
     shared = sorted(ours.keys() & reference.keys())
     divergences: list[Divergence] = []
@@ -214,10 +238,15 @@ def compare_outputs(
         if position is None:
             continue
         gap = None
-        if len(divergences) < MAX_DIVERGENCES:
-            gap = server.client.top_two_gap(texts[prompt], reference[prompt][:position])
+        if len(divergences) < MAX_ASKED:
+            with contextlib.suppress(ServerUnreachableError):
+                gap = server.client.top_two_gap(texts[prompt], reference[prompt][:position], timeout_s)
         divergences.append(Divergence(prompt, position, gap))
-    return OutputComparison(len(shared), len(shared) - len(divergences), tuple(divergences))
+    return OutputComparison(len(shared), len(shared) - len(divergences), tuple(divergences), near_tie)
+
+
+def _dtype(plan: TrialPlan) -> object:
+    return server_flags(plan.study, NO_SPECULATION, plan.version).get("dtype")
 
 
 def first_difference(ours: tuple[int, ...], theirs: tuple[int, ...]) -> int | None:

@@ -37,6 +37,15 @@ def test_a_curve_that_dips_and_recovers_counts_its_last_fall() -> None:
     assert 4 < found.concurrency < 8
 
 
+def test_a_curve_that_rises_says_from_where_it_pays() -> None:
+    assert (
+        str(crossing([1, 4, 16], [0.8, 1.2, 1.3])) == "pays from concurrency 2.0 on, up to the tested maximum"
+    )
+    there_and_back = crossing([1, 4, 16], [0.8, 1.2, 0.8])
+    assert there_and_back.verdict == "crosses"
+    assert (there_and_back.pays_from, there_and_back.concurrency) == (pytest.approx(2), pytest.approx(8))
+
+
 def test_the_interval_comes_from_the_ends_of_the_speedups() -> None:
     speedups = [Interval(1.5, 1.4, 1.6), Interval(1.2, 1.1, 1.3), Interval(0.8, 0.7, 0.9)]
     found = break_even([1, 4, 16], speedups)

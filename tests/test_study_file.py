@@ -142,3 +142,32 @@ def test_alias_bombs_end_quickly(tmp_path: Path) -> None:
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(SweeperError, match="cannot be read: No such file"):
         load_study_file(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "study: 2024-99-99\n",
+        "study: !!float abc\n",
+        "? [a, b]\n: c\n",
+        "a: &a [*a]\n",
+        "a: " + "[" * 3000 + "\n",
+    ],
+    ids=["no date", "no float", "a list as key", "an alias of itself", "nested too deeply"],
+)
+def test_odd_yaml_is_an_error_not_a_crash(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "odd.yaml"
+    path.write_text(text)
+    assert "odd.yaml" in complaint(path)
+
+
+@pytest.mark.parametrize(
+    "where", ["~no_such_user_/x", "x" * 300, "a\0b"], ids=["unknown user", "too long", "NUL"]
+)
+def test_unusable_paths(write_study: WriteStudy, where: str) -> None:
+    assert "engine.model" in complaint(write_study(engine={"model": where}))
+
+
+def test_endless_ranges_are_refused(write_study: WriteStudy) -> None:
+    grid = {"algorithm": "EAGLE3", "num_steps": {"min": 1, "max": 10**9}}
+    assert "at most 1000 values" in complaint(write_study(space={"grids": [grid]}))

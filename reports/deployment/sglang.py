@@ -19,7 +19,17 @@ def sglang_yaml(config: StudyConfig, report: StudyReport, trial: TrialRow | None
     """Server flags of a trial (None: no speculation) under comments with the evidence for them."""
     flags = server_flags(config, trial.config if trial else NO_SPECULATION, report.engine_version)
     kept: Flags = {name: value for name, value in flags.items() if name not in BENCHMARK_ONLY}
-    lines = [f"# {line}" for line in evidence(report, trial)]
+    notes = [
+        *evidence(report, trial),
+        f"max-running-requests is the highest concurrency measured ({max(config.workload.concurrency)});",
+        "raise it for more, after measuring there.",
+    ]
+    if config.engine.env:
+        names = ", ".join(f"{name}={value}" for name, value in config.engine.env.items())
+        notes.append(f"The server was measured with this environment: {names}")
+    if config.engine.device == "cpu":
+        notes.append("On the CPU test bed start it under: env $(sweeper testbed env)")
+    lines = [f"# {line}" for line in notes]
     return "\n".join(lines) + "\n" + yaml.safe_dump(kept, sort_keys=False, default_flow_style=False)
 
 

@@ -26,8 +26,9 @@ READ_BUFFER = 4 * 2**20
 class LoadRun:
     """Raw outcome of one load: requests, token ids by prompt, and the token arrivals.
 
-    ``arrivals`` holds (seconds since start, tokens) per chunk; ``window`` is the span in which all workers
-    had a request in flight past its first token: ramp and drain lie outside.
+    ``arrivals`` holds (seconds since start, tokens) per chunk; ``window`` spans from the first completed
+    request to the first worker without a further one. All workers are busy throughout, and since it begins
+    and ends with a completion it holds as many prefills as decodes: ramp and drain lie outside.
     """
 
     concurrency: int
@@ -46,7 +47,6 @@ class _Run:
     requests: list[RequestRecord] = field(default_factory=list)
     outputs: dict[str, tuple[int, ...]] = field(default_factory=dict)
     arrivals: list[tuple[float, int]] = field(default_factory=list)
-    first_tokens: list[float] = field(default_factory=list)
     first_idle: float | None = None
 
     def now(self) -> float:
@@ -105,7 +105,7 @@ class LoadGenerator:
                         worker.cancel()
             await asyncio.gather(*workers, return_exceptions=stop())
         end = run.now()
-        ramped = sorted(run.first_tokens)[concurrency - 1] if len(run.first_tokens) >= concurrency else 0.0
+        ramped = min((request.done_s for request in run.requests), default=0.0)
         drained = run.first_idle if run.first_idle is not None else end
         window = (ramped, drained) if drained > ramped else (0.0, end)
         return LoadRun(concurrency, tuple(run.requests), run.outputs, tuple(run.arrivals), window)
@@ -178,7 +178,6 @@ def _take(chunk: dict[str, Any], run: _Run, reply: _Reply) -> None:
     if count > reply.count:
         if reply.first_token_s is None:
             reply.first_token_s = now
-            run.first_tokens.append(now)
         run.arrivals.append((now, count - reply.count))
         ids = chunk.get("output_ids") or []
         reply.tokens = list(ids) if len(ids) == count else reply.tokens + list(ids)

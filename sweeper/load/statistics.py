@@ -35,7 +35,9 @@ def load_point(run: LoadRun, speculates: bool) -> LoadPoint:
     tokens = np.array([r.completion_tokens for r in requests])
     e2e = np.array([r.e2e_s for r in requests])
     ttft = np.array([(r.first_token_s or r.done_s) - r.sent_s for r in requests])
-    rounds = np.array([r.verify_rounds if speculates else r.completion_tokens - 1 for r in requests], float)
+    rounds = np.array([(r.verify_rounds or 0) if speculates else r.completion_tokens - 1 for r in requests])
+    if not rounds.sum():
+        raise FailedLoadError("no request went beyond its first token: nothing to measure a step by")
     start, end = run.window
     arrived = sum(count for at, count in run.arrivals if start < at <= end)
     per_slot = ratio_interval(tokens, e2e)

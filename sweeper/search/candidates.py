@@ -53,8 +53,8 @@ def distributions(candidates: Sequence[Candidate]) -> dict[str, BaseDistribution
         return IntDistribution(min(numbers), max(numbers))
 
     return {
-        "algorithm": CategoricalDistribution(list(dict.fromkeys(c.algorithm for c in configs))),
-        "draft": CategoricalDistribution(list(dict.fromkeys(c.draft for c in configs))),
+        "algorithm": CategoricalDistribution(sorted({c.algorithm for c in configs})),
+        "draft": CategoricalDistribution(sorted({c.draft for c in configs})),
         "num_steps": span(c.num_steps for c in configs),
         "topk": span(c.topk for c in configs),
         "num_draft_tokens": span(c.num_draft_tokens for c in configs),

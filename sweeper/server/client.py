@@ -104,7 +104,7 @@ class ServerClient:
                 return
         raise ServerUnreachableError(f"flush_cache: HTTP {response.status_code}: {response.text[:200]}")
 
-    def top_two_gap(self, prompt: str, tokens: Sequence[int]) -> float | None:
+    def top_two_gap(self, prompt: str, tokens: Sequence[int], timeout_s: float) -> float | None:
         """Log-probability distance in nats between the two best tokens after ``prompt`` and ``tokens``.
 
         The server decodes greedily from the prompt; None where it does not come by ``tokens`` again, or has
@@ -113,6 +113,7 @@ class ServerClient:
         response = self._call(
             "POST",
             "generate",
+            timeout_s,
             json={
                 "text": prompt,
                 "sampling_params": {"temperature": 0, "max_new_tokens": len(tokens) + 1, "ignore_eos": True},

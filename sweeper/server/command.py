@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass
 
 from sweeper.config import StudyConfig
+from sweeper.errors import SweeperError
 from sweeper.server.install import release
 from sweeper.speculation import NO_DRAFT, SpeculationConfig
 from sweeper.study_file import expand
@@ -109,9 +110,16 @@ def launch_environment(study: StudyConfig) -> dict[str, str]:
     """The process environment of a server; ``${VAR}`` in ``engine.env`` is expanded here and nowhere else.
 
     Raises:
-        KeyError: a variable in ``engine.env`` is not set on this machine.
+        SweeperError: a variable in ``engine.env`` is not set on this machine.
     """
     environment = dict(os.environ)
     if study.engine.device == "cpu":
         environment |= testbed.server_environment()
-    return environment | {name: expand(value) for name, value in study.engine.env.items()}
+    for name, value in study.engine.env.items():
+        try:
+            environment[name] = expand(value)
+        except KeyError as error:
+            raise SweeperError(
+                f"engine.env.{name}: environment variable {error.args[0]} is not set on this node"
+            ) from None
+    return environment

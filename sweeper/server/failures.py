@@ -70,7 +70,7 @@ SYMPTOMS = (
     ),
     _symptom(
         FailureClass.INVALID_CONFIG,
-        r"Unknown speculative algorithm name|speculative_eagle_topk > 1 with page_size > 1|^AssertionError",
+        r"Unknown speculative algorithm name|speculative_eagle_topk > 1 with page_size > 1|(?m:^AssertionError)",
         "SGLang refuses this speculation config",
     ),
     _symptom(

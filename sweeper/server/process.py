@@ -23,7 +23,6 @@ from sweeper.server.command import Address
 TERM_GRACE_S = 20.0
 KILL_GRACE_S = 10.0
 POLL_S = 0.25
-LOG_TAIL_LINES = 40
 
 
 class ServerDiedError(Exception):

@@ -55,7 +55,7 @@ class Recipe:
 # Deep and thin on purpose: on a CPU the cost of a step follows the number of layers, so that one step of
 # a one-layer draft costs about a sixth of the target's, as it does on large models.
 RECIPE = Recipe(
-    target=Training(steps=520, batch=8, length=128, matrix_rate=0.014, other_rate=4e-3),
-    eagle3=Training(steps=430, batch=4, length=128, matrix_rate=0.035, other_rate=3e-3),
+    target=Training(steps=450, batch=8, length=128, matrix_rate=0.014, other_rate=4e-3),
+    eagle3=Training(steps=600, batch=4, length=128, matrix_rate=0.035, other_rate=3e-3),
     standalone=Training(steps=110, batch=4, length=128, matrix_rate=0.014, other_rate=3e-3),
 )

@@ -42,7 +42,13 @@ def read_prompts(path: str | Path) -> list[Prompt]:
     """
     prompts: dict[str, Prompt] = {}
     texts: dict[str, int] = {}
-    for number, line in enumerate(Path(path).read_text("utf-8").splitlines(), start=1):
+    try:
+        lines = (
+            Path(path).read_text("utf-8").split("\n")
+        )  # splitlines would also split at U+2028 inside a text
+    except (OSError, UnicodeDecodeError) as error:
+        raise WorkloadError(f"{path}: cannot be read as UTF-8 text: {error}") from None
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         where = f"{path}:{number}"
