@@ -110,10 +110,18 @@ def test_a_sweep_with_faults_from_start_to_export(write_study: WriteStudy) -> No
     assert again.returncode == 0
     assert "aseline measured" not in again.stdout  # nothing is left to do, so nothing is launched
     assert len(trials(path)) == 4
-    assert "Baseline measured" in sweeper("run", str(path), "--remeasure-baseline").stdout
-    other = sweeper("run", str(path), "--name", "other", "--max-trials", "1")
-    assert "Baseline reused" in other.stdout
-    assert "at concurrency 1 now" in other.stdout
+    mixed = sweeper("run", str(path), "--remeasure-baseline")
+    assert mixed.returncode == 2
+    assert "a new baseline needs a new study" in mixed.stderr
+
+
+def test_baselines_are_reused_by_other_studies_unless_asked_not_to(write_study: WriteStudy) -> None:
+    path = write_study(search={"max_trials": 1}, baseline={"tolerance": 0.9})
+    assert "Baseline measured" in sweeper("run", str(path)).stdout
+    reused = sweeper("run", str(path), "--name", "second")
+    assert "Baseline reused" in reused.stdout
+    assert "at concurrency 1 now" in reused.stdout
+    assert "Baseline measured" in sweeper("run", str(path), "--name", "third", "--remeasure-baseline").stdout
 
 
 def test_a_cached_baseline_that_no_longer_holds_is_measured_again(write_study: WriteStudy) -> None:

@@ -56,6 +56,6 @@ class Recipe:
 # a one-layer draft costs about a sixth of the target's, as it does on large models.
 RECIPE = Recipe(
     target=Training(steps=450, batch=8, length=128, matrix_rate=0.014, other_rate=4e-3),
-    eagle3=Training(steps=600, batch=4, length=128, matrix_rate=0.035, other_rate=3e-3),
-    standalone=Training(steps=110, batch=4, length=128, matrix_rate=0.014, other_rate=3e-3),
+    eagle3=Training(steps=500, batch=4, length=128, matrix_rate=0.035, other_rate=3e-3),
+    standalone=Training(steps=90, batch=4, length=128, matrix_rate=0.014, other_rate=3e-3),
 )

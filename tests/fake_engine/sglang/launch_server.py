@@ -57,7 +57,7 @@ def target_tokens(prompt: str, count: int) -> list[int]:
     """The target's greedy output: a fixed function of the prompt."""
     tokens = [zlib.crc32(f"{prompt} {i}".encode()) % 2048 for i in range(count)]
     if FAULT == "other_tokens":
-        tokens[count // 2 :] = [(token + 1) % 2048 for token in tokens[count // 2 :]]
+        tokens[8:] = [(token + 1) % 2048 for token in tokens[8:]]
     return tokens
 
 
