@@ -27,7 +27,7 @@ from sweeper.records import (
 )
 from sweeper.server import failures
 from sweeper.server.client import ServerUnreachableError
-from sweeper.server.command import launch_command, launch_environment, public_command, server_flags
+from sweeper.server.command import Address, launch_command, launch_environment, public_command, server_flags
 from sweeper.server.process import LeakError, ServerDiedError, ServerProcess, StartTimeoutError, free_address
 from sweeper.space import Candidate
 from sweeper.speculation import NO_SPECULATION
@@ -79,6 +79,7 @@ class _Progress:
     """What a trial has gathered so far; a failure keeps it."""
 
     record: TrialRecord
+    address: Address
     points: list[LoadPoint] = field(default_factory=list)
     requests: list[RequestRecord] = field(default_factory=list)
     outputs: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -108,34 +109,34 @@ def run_trial(plan: TrialPlan, order: TrialOrder, log: Path, watch: Watch = Watc
             overrides=tuple(str(override) for override in candidate.overrides),
             server_version=plan.version,
             started_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        )
+        ),
+        free_address(),
     )
     try:
         state, failure = _launch_and_measure(plan, order, progress, log, watch)
     except LeakError as leak:
         state, failure = TrialState.FAILED, Failure(FailureClass.CRASH, str(leak))
-    except (
-        Exception
-    ) as fault:  # a fault of this machine or of sweeper: recorded like any other, with its place
+    except Exception as fault:
+        # A fault of this machine or of sweeper itself is recorded like any other, with its place.
         trace = "".join(traceback.format_exception(fault)).splitlines()[-failures.TAIL_LINES :]
         message = f"{type(fault).__name__}: {fault}"
         state, failure = TrialState.FAILED, Failure(FailureClass.CRASH, message, tuple(trace))
     finally:
         watch.phase("idle")
-    return progress.result(state, failure, log.read_text("utf-8", "replace") if log.exists() else "")
+    text = log.read_text("utf-8", "replace") if log.exists() else ""
+    return progress.result(state, failure, text.replace(progress.address.api_key, "***"))
 
 
 def _launch_and_measure(
     plan: TrialPlan, order: TrialOrder, progress: _Progress, log: Path, watch: Watch
 ) -> tuple[TrialState, Failure | None]:
-    address = free_address()
-    command = launch_command(plan.study, order.candidate.requested, plan.version, address)
+    command = launch_command(plan.study, order.candidate.requested, plan.version, progress.address)
     progress.record = replace(
         progress.record,
         command=public_command(command),
         hardware=visible_hardware(plan.study.engine.device),
     )
-    with ServerProcess(command, launch_environment(plan.study), address, log) as server:
+    with ServerProcess(command, launch_environment(plan.study), progress.address, log) as server:
         return _outcome(plan, order, server, progress, watch)
 
 

@@ -99,7 +99,8 @@ class ServerProcess:
         return self._process.poll() is None
 
     def log(self) -> str:
-        return self._log_path.read_text("utf-8", "replace")
+        """What the server printed so far, without its API key."""
+        return self._log_path.read_text("utf-8", "replace").replace(self.address.api_key, "***")
 
     def raise_if_dead(self) -> None:
         if not self.alive:

@@ -113,3 +113,11 @@ def test_a_killed_runner_does_not_hide_the_server(tmp_path: Path) -> None:
         wait_until(lambda: len(session_members(server.pid)) == 4)
         psutil.Process(server.pid).send_signal(signal.SIGKILL)
         wait_until(lambda: session_members(server.pid) == [])
+
+
+def test_the_key_is_not_in_the_log(tmp_path: Path) -> None:
+    address = free_address()
+    command = [sys.executable, "-c", f"print('server_args', {address.api_key!r})"]
+    with ServerProcess(command, os.environ, address, tmp_path / "log") as server:
+        wait_until(lambda: not server.alive)
+        assert server.log() == "server_args ***\n"
