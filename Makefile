@@ -19,8 +19,8 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml sweeper/testbed/requirements.txt requirements-dev.txt
 	@test -n "$(PYTHON)" || { echo "SGLang 0.5.23 needs Python >= 3.11; install one, or: make PYTHON=/path/to/python3.12 setup"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --no-deps --no-compile -r sweeper/testbed/requirements.txt
-	$(BIN)/pip install --quiet --no-deps --no-compile -r requirements-dev.txt
+	$(BIN)/pip install --quiet --no-deps -r sweeper/testbed/requirements.txt
+	$(BIN)/pip install --quiet --no-deps -r requirements-dev.txt
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	touch $(STAMP)
 
