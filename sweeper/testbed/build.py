@@ -58,7 +58,7 @@ def build(directory: Path, show: Show | None = None, recipe: Recipe = RECIPE) ->
     directory = directory.absolute()
     directory.parent.mkdir(parents=True, exist_ok=True)
     with _locked(directory.with_name(directory.name + ".lock")):
-        manifest = read_manifest(directory)
+        manifest = read_manifest(directory, recipe)
         if manifest is not None:
             return manifest
         for abandoned in directory.parent.glob(f".{directory.name}-*"):  # by a builder that was killed
@@ -75,16 +75,20 @@ def build(directory: Path, show: Show | None = None, recipe: Recipe = RECIPE) ->
         return manifest
 
 
-def read_manifest(directory: Path) -> dict[str, Any] | None:
-    """The manifest of a finished build of this recipe and Python version; None if there is none.
+def read_manifest(directory: Path, recipe: Recipe) -> dict[str, Any] | None:
+    """The manifest of a finished build of just this recipe and Python version; None if there is none.
 
     Raises TestbedError when the directory holds files that no build has made.
     """
     path = directory / "manifest.json"
     if path.exists():
         manifest: dict[str, Any] = json.loads(path.read_text())
-        current = manifest["recipe_version"] == RECIPE_VERSION and manifest["python"] == _python()
-        return manifest if current else None
+        wanted = (RECIPE_VERSION, _python(), json.loads(json.dumps(asdict(recipe))))
+        return (
+            manifest
+            if (manifest["recipe_version"], manifest["python"], manifest["recipe"]) == wanted
+            else None
+        )
     if directory.exists() and any(directory.iterdir()):
         raise TestbedError(
             f"{directory} is not empty and has no manifest.json; choose another directory or empty it"
