@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -20,6 +20,9 @@ from sweeper.check import CheckReport, check_study, usable_space
 from sweeper.config import NAME, StudyConfig
 from sweeper.errors import SweeperError
 from sweeper.study_file import load_study_file
+
+if TYPE_CHECKING:
+    from sweeper.run_directory import RunDirectory
 
 INTERRUPTED = 130
 
@@ -215,15 +218,14 @@ def _run(config: StudyConfig, remeasure_baseline: bool, ray_address: str | None)
         raise typer.Exit(INTERRUPTED)
 
 
-def _conclude(config: StudyConfig, directory: object) -> None:
+def _conclude(config: StudyConfig, directory: RunDirectory) -> None:
     """Print and write what is known, complete or not."""
     from reports.exports import write_export
     from reports.study_report import build_report
     from reports.tables import long_table
     from reports.terminal import print_report
-    from sweeper.run_directory import RunDirectory, read_run
+    from sweeper.run_directory import read_run
 
-    assert isinstance(directory, RunDirectory)
     _, study = read_run(directory)
     report = build_report(config, study)
     print_report(report, console)

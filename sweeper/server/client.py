@@ -25,7 +25,6 @@ class ServerInfo:
     num_steps: int | None
     topk: int | None
     num_draft_tokens: int | None
-    max_running_requests: int | None
 
     def effective(self, asked: SpeculationConfig) -> SpeculationConfig:
         """The config that runs, named with the asked algorithm where the server uses an alias of it."""
@@ -93,7 +92,6 @@ class ServerClient:
             num_steps=truth.get("speculative_num_steps"),
             topk=truth.get("speculative_eagle_topk"),
             num_draft_tokens=truth.get("speculative_num_draft_tokens"),
-            max_running_requests=truth.get("max_running_requests"),
         )
 
     def flush_cache(self) -> None:
