@@ -1,6 +1,7 @@
 # make setup   .venv with the package and the CPU test bed (real SGLang, no GPU needed)
 # make demo    a whole sweep on this machine; again: continues it, or with NAME=other a new study
 # make test    every test, real SGLang included
+# make test-all  also the slow ones: half an hour more
 # make lint    ruff and mypy
 
 # SGLang 0.5.23 needs Python 3.11; the first interpreter that is new enough.
@@ -10,7 +11,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: setup demo test lint schemas clean
+.PHONY: setup demo test test-all lint schemas clean
 
 setup: $(STAMP)
 
@@ -31,6 +32,10 @@ demo: setup
 test: setup
 	$(BIN)/sweeper testbed build
 	$(BIN)/pytest
+
+test-all: setup
+	$(BIN)/sweeper testbed build
+	$(BIN)/pytest -m ""
 
 lint: setup
 	$(BIN)/ruff check .

@@ -13,7 +13,10 @@ from ray.exceptions import RayTaskError
 
 from sweeper.config import StudyConfig
 from sweeper.errors import SweeperError
-from sweeper.server.install import installed_version
+from sweeper.server.prepare import prepare_engine
+from sweeper.server.setup import EngineSetup
+
+SETUP_TIMEOUT_S = 900.0
 
 
 @contextmanager
@@ -67,22 +70,21 @@ def servers_that_fit(config: StudyConfig) -> int:
     return count
 
 
-def engine_version(config: StudyConfig) -> str:
-    """SGLang's version where the servers will run, which need not be the driver's node.
+def engine_setup(config: StudyConfig) -> EngineSetup:
+    """The SGLang where the servers will run, which need not be the driver's node, and what all launches share.
 
     Raises:
-        SweeperError: it is not installed there, or no node can run a server.
+        SweeperError: it is not installed there, lacks a flag of the study, or no node can run a server.
     """
     servers_that_fit(config)
-
-    def look(python: str | None) -> str:
-        return installed_version(python)
-
-    remote: Any = ray.remote(look)
+    remote: Any = ray.remote(prepare_engine)
     remote = remote.options(num_gpus=config.gpus_per_server, num_cpus=config.resources.cpus_per_server)
     try:
-        return str(ray.get(remote.remote(config.engine.python), timeout=120))
+        setup: EngineSetup = ray.get(remote.remote(config), timeout=SETUP_TIMEOUT_S)
     except RayTaskError as error:
         raise SweeperError(str(error.cause)) from None
     except ray.exceptions.GetTimeoutError:
-        raise SweeperError("resources: no node could run a server within 120 s; see ray status") from None
+        raise SweeperError(
+            f"resources: no node could look at its SGLang within {SETUP_TIMEOUT_S:.0f} s; see ray status"
+        ) from None
+    return setup

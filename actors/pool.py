@@ -12,7 +12,8 @@ from ray.exceptions import RayError, RayTaskError
 from actors.cluster import servers_that_fit
 from actors.server_actor import ServerActor
 from sweeper.errors import SweeperError
-from sweeper.records import Failure, FailureClass, Hardware, TrialRecord, TrialResult, TrialState
+from sweeper.records import FailureClass, Hardware, TrialRecord, TrialResult, TrialState
+from sweeper.server import failures
 from sweeper.space import Candidate
 from sweeper.trial import TrialOrder, TrialPlan
 
@@ -38,7 +39,8 @@ class ServerPool:
     busy        ready, and a trial runs on it
     ==========  =================================================================
 
-    Trials compare only on equal hardware: an actor that lands on another kind is released. A context
+    Trials compare only on equal hardware: an actor that lands on another kind is released. An actor whose server
+    left something behind is replaced. A context
     manager: leaving it ends all actors, and with them their servers.
     """
 
@@ -148,7 +150,11 @@ class ServerPool:
             ray.kill(busy.actor)  # it may be alive but out of reach, with its server on the GPUs
             self._create()
             return busy.tag, _lost(busy.candidate, FailureClass.LOST, f"the server's actor was lost: {error}")
-        self._ready.append(busy.actor)
+        if result.leak:
+            ray.kill(busy.actor)
+            self._create()
+        else:
+            self._ready.append(busy.actor)
         return busy.tag, result
 
     def phases(self) -> dict[str, str]:
@@ -169,7 +175,7 @@ class ServerPool:
 
 
 def _lost(candidate: Candidate, kind: FailureClass, message: str) -> TrialResult:
-    failure = Failure(kind, message.strip().splitlines()[0][:500], tuple(message.splitlines()[-20:]))
+    failure = failures.failure(kind, message.strip().splitlines()[0][:500], message)
     return TrialResult(
         TrialRecord(candidate.requested, candidate.effective, TrialState.FAILED, failure=failure)
     )

@@ -22,17 +22,26 @@ class ServerActor:
         self._plan = plan
         self._phase = "idle"
         self._stop = threading.Event()
+        self._leak: str | None = None
         self._scratch = tempfile.TemporaryDirectory(prefix="sweeper-")
 
     def hardware(self) -> Hardware:
         return visible_hardware(self._plan.study.engine.device)
 
     def run_trial(self, tag: str, order: TrialOrder) -> TrialResult:
-        """Measure a candidate; every outcome but the actor's own death is a result."""
+        """Measure a candidate; every outcome but the actor's own death is a result.
+
+        Raises:
+            RuntimeError: an earlier server left something behind on this actor's processors.
+        """
+        if self._leak:
+            raise RuntimeError(f"this actor takes no further trial: {self._leak}")
         watch = Watch(self._set_phase, self._stop.is_set)
         log = Path(self._scratch.name) / f"{tag}.log"
         try:
-            return run_trial(self._plan, order, log, watch)
+            result = run_trial(self._plan, order, log, watch)
+            self._leak = result.leak
+            return result
         finally:
             log.unlink(missing_ok=True)
 

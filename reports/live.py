@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from datetime import timedelta
 from types import TracebackType
@@ -15,6 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from sweeper.records import Baseline, Interval, TrialRecord
+from sweeper.server.failures import ADVICE
+from sweeper.speculation import SpeculationConfig
 from sweeper.study import Tally
 
 PLAIN_EVERY_S = 15.0
@@ -58,10 +61,17 @@ class LiveView:
             f"concurrency {concurrency}; measuring it again"
         )
 
+    def skipped(self, configs: Mapping[SpeculationConfig, str]) -> None:
+        """Candidates that will not be launched, grouped by the reason."""
+        reasons = Counter(configs.values())
+        for why, count in reasons.items():
+            self._say(f"[yellow]{count} config(s) skipped[/], they would fail alike: {escape(why)}")
+
     def finished(self, number: int, record: TrialRecord, speedups: Mapping[int, Interval]) -> None:
         if record.failure:
             kind, message = record.failure.kind.value, escape(record.failure.message)
             self._say(f"[red]trial {number} {kind}[/] {record.effective}: {message}")
+            self._say(f"  next: {escape(ADVICE[record.failure.kind].next_step)}")
             return
         if not record.load_points:
             self._say(f"trial {number} {record.state.value.lower()} {record.effective}")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Mapping
 from datetime import datetime, timezone
+from typing import Any
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
@@ -11,10 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sweeper.breakeven import BreakEven, break_even, break_even_accept_length
 from sweeper.config import StudyConfig
-from sweeper.records import Interval, LoadPoint, TrialRecord, trial_record_json
-from sweeper.search.candidates import REQUEUE
+from sweeper.records import Interval, LoadPoint, Pin, TrialRecord, trial_record_json
+from sweeper.search.candidates import REQUEUE, is_proposed
+from sweeper.server.failures import ADVICE
 from sweeper.speculation import SpeculationConfig
-from sweeper.stored_trial import config_of, is_proposed, record_of, speedups_of
+from sweeper.stored_trial import config_of, record_of, speedups_of
 
 
 class Row(BaseModel):
@@ -56,7 +60,13 @@ class TrialRow(Row):
     )
     failure_class: str | None = None
     failure: str | None = None
+    next_step: str | None = Field(None, description="what a person can do about the failure")
+    attempts: list[str] = Field(
+        [], description="launches of this trial that failed before, and what was changed"
+    )
     log_tail: list[str] = []
+    pins: list[Pin] = Field([], description="flags set explicitly, and why")
+    unequal: list[str] = Field([], description="what the server ran with otherwise than the baseline's")
     start_s: float | None = None
     measure_s: float | None = None
 
@@ -85,6 +95,13 @@ class StudyReport(Row):
     temperature: float
     baseline: list[BaselineRow]
     trials: list[TrialRow]
+    skipped: dict[str, str] = Field(
+        {}, description="configs left out since they would fail like another, and why"
+    )
+    pins: list[Pin] = Field(
+        [], description="flags that the baseline and the trials share explicitly, and why"
+    )
+    confounders: list[str] = Field([], description="what could not be made equal on both arms")
     winner: int | None = Field(None, description="number of the trial to deploy; null: do not speculate")
     created_at: str
 
@@ -118,6 +135,9 @@ def build_report(config: StudyConfig, study: optuna.Study) -> StudyReport:
         temperature=config.workload.temperature,
         baseline=[_baseline_row(point) for point in baseline.load_points] if baseline else [],
         trials=trials,
+        skipped=study.user_attrs.get("skipped", {}),
+        pins=list(baseline.pins) if baseline else [],
+        confounders=_confounders(baseline, trials) if baseline else [],
         winner=_winner(trials),
         created_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
     )
@@ -163,9 +183,33 @@ def _trial_row(trial: FrozenTrial, baseline: TrialRecord | None, objective_loads
         failure_class=record.failure.kind.value if record.failure else None,
         failure=record.failure.message if record.failure else None,
         log_tail=list(record.failure.log_tail) if record.failure else [],
+        next_step=ADVICE[record.failure.kind].next_step if record.failure else None,
+        attempts=[f"{a.failure.kind.value}, then {a.change}" for a in record.attempts],
+        pins=list(record.pins),
+        unequal=differences(record.engine, baseline.engine),
         start_s=record.start_s,
         measure_s=record.measure_s,
     )
+
+
+def differences(ours: Mapping[str, Any], baselines: Mapping[str, Any]) -> list[str]:
+    """What a trial's server ran with otherwise than the baseline's, by both servers' own account.
+
+    Values that only one of them reports say nothing. Free KV memory differs with every draft and is left out: it
+    matters only where it limits the batch, which has an entry of its own.
+    """
+    shared = ours.keys() & baselines.keys() - {"max_total_num_tokens"}
+    return [
+        f"{name} is {ours[name]}, {baselines[name]} without speculation"
+        for name in sorted(shared)
+        if ours[name] != baselines[name]
+    ]
+
+
+def _confounders(baseline: TrialRecord, trials: list[TrialRow]) -> list[str]:
+    """What stayed open before the launches, and what differed in the running servers, with how often."""
+    counts = Counter(difference for trial in trials for difference in trial.unequal)
+    return [*baseline.unpinned, *(f"{what} ({count} trials)" for what, count in counts.items())]
 
 
 def _load_row(point: LoadPoint, speedup: Interval, baseline: TrialRecord) -> LoadRow:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -36,7 +38,7 @@ def print_report(report: StudyReport, console: Console) -> None:
     ):
         console.print(f"\n[bold]{title}[/]", highlight=False)
         console.print(table)
-    for line in break_even_lines(report):
+    for line in [*break_even_lines(report), *failure_lines(report), *fairness_lines(report)]:
         console.print(line, highlight=False, soft_wrap=True)
     console.print()
     console.print(verdict(report), highlight=False, soft_wrap=True)
@@ -113,6 +115,28 @@ def break_even_lines(report: StudyReport) -> list[str]:
         lines.append(line)
     lines.append("\n[bold]Break-even concurrency per config[/]")
     lines.extend(f"  {trial.config}: {trial.break_even}" for trial in complete)
+    return lines
+
+
+def failure_lines(report: StudyReport) -> list[str]:
+    """Every failed trial with what to do about it, and the configs that were left out on its account."""
+    failed = [trial for trial in report.trials if trial.failure_class]
+    lines = ["\n[bold]Failures[/]"] if failed else []
+    for trial in failed:
+        what = escape(trial.failure or "")
+        lines.append(f"  trial {trial.number} [red]{trial.failure_class}[/] {trial.config}: {what}")
+        lines.append(f"    next: {escape(trial.next_step or '')}")
+    for why, count in Counter(report.skipped.values()).items():
+        lines.append(f"  {count} config(s) skipped, they would fail alike: {escape(why)}")
+    return lines
+
+
+def fairness_lines(report: StudyReport) -> list[str]:
+    """What both arms share, and what they do not."""
+    lines = ["\n[bold]Fairness[/]"]
+    pinned = ", ".join(f"{p.flag}" + ("" if p.value is True else f" {p.value}") for p in report.pins)
+    lines.append(f"  equal on both arms: {escape(pinned)}")
+    lines += [f"  [yellow]not equal[/]: {escape(what)}" for what in report.confounders]
     return lines
 
 

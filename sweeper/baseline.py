@@ -13,11 +13,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from sweeper.records import Baseline, Hardware, TrialResult, baseline_json
-from sweeper.server.command import server_flags
-from sweeper.speculation import NO_SPECULATION
+from sweeper.server.setup import plain_flags
 from sweeper.trial import TrialPlan
 
-FORMAT = 1
+FORMAT = 2
 """Raise it when what a baseline measures changes: older cache entries then no longer match."""
 
 
@@ -29,8 +28,8 @@ def baseline_settings(plan: TrialPlan, hardware: Hardware) -> dict[str, Any]:
         "hardware": hardware.key,
         "driver": hardware.driver,
         "host": hardware.host if study.engine.device == "cpu" else "",
-        "engine_version": plan.version,
-        "flags": server_flags(study, NO_SPECULATION, plan.version),
+        "engine_version": plan.setup.version,
+        "flags": plain_flags(study, plan.setup),
         "env": study.engine.env,
         "target": _checkpoint_identity(study.engine.model),
         "workload": study.workload.model_dump(exclude={"prompts"}),

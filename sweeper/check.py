@@ -8,15 +8,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sweeper.config import StudyConfig
 from sweeper.errors import SweeperError
+from sweeper.records import Pin
+from sweeper.releases import NEWEST_KNOWN, is_newer_than_known
 from sweeper.search import make_sampler
-from sweeper.server.command import Address, launch_command, public_command
+from sweeper.server.command import Address, launch_command, launch_environment, public_command
 from sweeper.server.install import installed_version
+from sweeper.server.prepare import look_up
+from sweeper.server.setup import EngineSetup, context_of, shared_pins, wants_resolving
 from sweeper.space import Enumeration, enumerate_space
 from sweeper.speculation import SpeculationConfig
 from sweeper.workload.prompts import plan_prompts
-
-NEWEST_KNOWN = "0.5.23"
-"""The newest SGLang release whose flags and rules were read."""
 
 
 class _Model(BaseModel):
@@ -52,40 +53,62 @@ class CheckReport(_Model):
     prompts: int = Field(description="requests measured per launch")
     engine_version: str
     engine_found: bool = Field(
-        description="whether SGLang is installed here; if not, the newest known rules were used"
+        description="whether SGLang is installed here; if not, the newest known rules were used and the flags of "
+        "engine.extra_args were not looked up"
     )
+    pins: list[Pin] = Field(description="flags that the baseline and every trial get explicitly, and why")
+    resolved_at_start: bool = Field(
+        description="whether further pins (attention backend, page size, memory share) follow on the servers' own node"
+    )
+    warnings: list[str] = []
     command: str = Field(description="server command of the first candidate, quoted for a shell")
 
 
-def usable_space(config: StudyConfig) -> Enumeration:
-    """The enumerated space of a study.
+def usable_space(config: StudyConfig, setup: EngineSetup) -> Enumeration:
+    """The space of a study as one SGLang release sees it.
 
     Raises:
         SweeperError: not one valid config is left.
     """
-    space = enumerate_space(config.space)
+    space = enumerate_space(config.space, context_of(config, setup))
     if not space.candidates:
-        rules = "; ".join(dict.fromkeys(f"{r.requested.shape}: {r.rule}" for r in space.rejections[:3]))
+        rules = "; ".join(dict.fromkeys(f"{r.requested}: {r.rule}" for r in space.rejections[:3]))
         raise SweeperError(
             f"space: all {space.asked} combinations are invalid, nothing is left to launch ({rules})"
         )
     return space
 
 
+def local_setup(config: StudyConfig) -> tuple[EngineSetup, bool]:
+    """The SGLang that is installed here, or else the newest known release; and whether it was found.
+
+    Raises:
+        SweeperError: it is installed and lacks a flag of the study.
+    """
+    try:
+        installed_version(config.engine.python, launch_environment(config).get("PYTHONPATH"))
+    except SweeperError:
+        return EngineSetup(pins=shared_pins(config, NEWEST_KNOWN)), False
+    return look_up(config), True
+
+
 def check_study(config: StudyConfig) -> CheckReport:
     """Everything that can be known without launching a server.
 
     Raises:
-        SweeperError: empty space, unusable prompts, or a sampler whose packages are missing.
+        SweeperError: empty space, unusable prompts, an unknown server flag, or a sampler whose packages are missing.
     """
-    space = usable_space(config)
+    setup, found = local_setup(config)
+    space = usable_space(config, setup)
     prompts = plan_prompts(config)
     make_sampler(config.search, space.candidates)
-    try:
-        version, found = installed_version(config.engine.python), True
-    except SweeperError:
-        version, found = NEWEST_KNOWN, False
-    command = launch_command(config, space.candidates[0].requested, version, Address(30000, "KEY"))
+    command = launch_command(config, space.candidates[0].requested, setup, Address(30000, "KEY"))
+    warnings = []
+    if is_newer_than_known(setup.version):
+        warnings.append(
+            f"SGLang {setup.version} is newer than {NEWEST_KNOWN}, the newest release whose rules are known: they are "
+            "used, and every server's own account is compared with them"
+        )
     return CheckReport(
         study=config.study,
         asked=space.asked,
@@ -101,7 +124,10 @@ def check_study(config: StudyConfig) -> CheckReport:
         rejections=[CheckedRejection(requested=r.requested, rule=r.rule) for r in space.rejections],
         launches=min(config.search.max_trials or len(space.candidates), len(space.candidates)),
         prompts=sum(len(group) for group in prompts.by_load.values()),
-        engine_version=version,
+        engine_version=setup.version,
         engine_found=found,
+        pins=list(setup.pins),
+        resolved_at_start=wants_resolving(config, setup.pins),
+        warnings=warnings,
         command=shlex.join(public_command(command)),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from sweeper.run_directory import RunDirectory
 
 INTERRUPTED = 130
+LOG_WIDTH = 140
 
 app = typer.Typer(
     help="""Find the speculative-decoding settings of SGLang that pay, on your GPUs and your traffic.
@@ -46,6 +48,8 @@ testbed_app = typer.Typer(
 app.add_typer(testbed_app, name="testbed")
 
 console = Console()
+if not console.is_terminal and "COLUMNS" not in os.environ:
+    console.width = LOG_WIDTH  # a job's log has no edge at which tables would have to be cut
 complaints = Console(stderr=True)
 
 StudyFile = Annotated[
@@ -90,7 +94,8 @@ def check(file: StudyFile, as_json: AsJson = False) -> None:
 
     Prints how many combinations were asked for, how many distinct valid configs remain, which requests run as
     the same effective config (for instance: topk 1 forces num_draft_tokens = num_steps + 1), which ones SGLang
-    would refuse, and the server command of the first trial. Exit code 2 if the file has an error.
+    would refuse, the flags that both arms share and why, and the server command of the first trial. Flags in
+    engine.extra_args are looked up in the installed SGLang. Exit code 2 if the file has an error.
 
     Example:  sweeper check search_spaces/cpu_tiny.yaml
     """
@@ -132,12 +137,22 @@ def _print_check(report: CheckReport) -> None:
             for row in rows:
                 table.add_row(*row)
             console.print(table)
-    found = "" if report.engine_found else " (not installed here: newest known rules)"
+    pins = Table("flag", "value", "why", title="Pinned on the baseline and every trial", title_justify="left")
+    for pin in report.pins:
+        pins.add_row(f"--{pin.flag}", "" if pin.value is True else str(pin.value), pin.why)
+    if report.resolved_at_start:
+        pins.add_row(
+            "attention backend, page size, memory share", "", "at the start, on the servers' own node"
+        )
+    console.print(pins)
+    found = "" if report.engine_found else " (not installed here: newest known rules, flags not looked up)"
     console.print(
         f"{report.launches} launches and the baseline, {report.prompts} requests each; "
         f"SGLang {report.engine_version}{found}",
         highlight=False,
     )
+    for warning in report.warnings:
+        console.print(f"[yellow]{escape(warning)}[/]", highlight=False)
     console.print("Server command of the first one:", highlight=False)
     console.print(f"  {report.command}", highlight=False, markup=False, soft_wrap=True)
 
@@ -184,28 +199,33 @@ def _run(config: StudyConfig, remeasure_baseline: bool, ray_address: str | None)
     """Connect to Ray, drive the sweep, print the report and export the winner."""
     import optuna
 
-    from actors.cluster import cluster, engine_version
+    from actors.cluster import cluster, engine_setup
     from actors.pool import ServerPool
     from reports.live import LiveView
     from sweeper.run_directory import RunDirectory
+    from sweeper.server.install import installed_version
+    from sweeper.server.setup import EngineSetup
     from sweeper.study import Sweep
     from sweeper.trial import TrialPlan
     from sweeper.workload.prompts import plan_prompts
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    space = usable_space(config)
     prompts = plan_prompts(config)
+    if ray_address is None:  # one machine: an empty space shows before anything starts
+        usable_space(config, EngineSetup(installed_version(config.engine.python)))
     directory = RunDirectory(Path(config.runs_dir) / config.study)
     interrupted = False
     with directory.driven():
         with cluster(ray_address, config):
             signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ray sets its own when it starts
-            plan = TrialPlan(config, engine_version(config), prompts)
+            with console.status("Looking at the installed SGLang, once per installation"):
+                plan = TrialPlan(config, engine_setup(config), prompts)
+            space = usable_space(config, plan.setup)
             with ServerPool(plan) as servers, LiveView(console) as view:
                 sweep = Sweep(plan, space.candidates, directory, servers, view)
                 console.print(
                     f"[bold]{config.study}[/]: {sweep.planned()} of {len(space.candidates)} configs, "
-                    f"{servers.size()} server(s) at a time, SGLang {plan.version}",
+                    f"{servers.size()} server(s) at a time, SGLang {plan.setup.version}",
                     highlight=False,
                 )
                 try:

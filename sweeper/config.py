@@ -7,11 +7,12 @@ expands ``${ENV}`` and turns what pydantic finds into errors with a file, a line
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from sweeper.speculation import ALGORITHMS
+from sweeper.speculation import ALGORITHMS, Algorithm, Parameter
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -66,6 +67,11 @@ Integers = Annotated[list[Annotated[int, Field(strict=True)]], BeforeValidator(_
 PositiveIntegers = Annotated[
     list[Annotated[int, Field(strict=True, ge=1)]], BeforeValidator(_as_list), Field(min_length=1)
 ]
+Values = Annotated[
+    list[Annotated[int, Field(strict=True)] | Annotated[str, Field(strict=True)]],
+    BeforeValidator(_as_list),
+    Field(min_length=1),
+]
 Strings = Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)]
 
 
@@ -107,28 +113,57 @@ class Draft(Section):
 
 
 class Grid(Section):
-    """A block of the space: the product of its lists. Several grids add up."""
+    """A block of the space: the product of its lists. Several grids add up.
+
+    Besides ``algorithm`` and ``drafts`` it holds the algorithm's own parameters, each a value, a list or a range:
+    ``num_steps``, ``topk`` and ``num_draft_tokens`` for the EAGLE family, ``breadth`` and more for NGRAM,
+    ``block_size`` for DFLASH, ``gamma`` for DSPARK (``sweeper.speculation.ALGORITHMS`` lists them all).
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    __pydantic_extra__: dict[str, Values] = Field(init=False)
 
     algorithm: Strings
     drafts: Annotated[list[str], BeforeValidator(_as_list)] | None = Field(
         None, description="names from space.drafts; default: all of them, for algorithms that take a draft"
     )
-    num_steps: Integers
-    topk: Integers = [1]
-    num_draft_tokens: Integers | None = Field(
-        None, description="verified tokens; may be left out where topk is 1 (num_steps + 1)"
-    )
+
+    @property
+    def values(self) -> dict[str, list[int | str]]:
+        """The parameters that this grid gives, by name."""
+        return self.__pydantic_extra__
 
     @model_validator(mode="after")
     def _known(self) -> Grid:
         for name in self.algorithm:
             if name not in ALGORITHMS:
                 raise ValueError(f"unknown algorithm {name!r}; known: {', '.join(ALGORITHMS)}")
-        if self.num_draft_tokens is None and any(k != 1 for k in self.topk):
-            raise ValueError(
-                "num_draft_tokens must be given where topk is not 1: SGLang needs all three numbers"
-            )
+            _check_parameters(ALGORITHMS[name], self.values)
         return self
+
+
+def _check_parameters(algorithm: Algorithm, values: dict[str, list[int | str]]) -> None:
+    """Raises ValueError where a grid's keys or values are none of the algorithm's parameters."""
+    names = [parameter.name for parameter in algorithm.parameters]
+    for key, given in values.items():
+        parameter = algorithm.parameter(key)
+        if parameter is None:
+            near = get_close_matches(key, names, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"{algorithm.name} has no parameter {key!r}, it takes {', '.join(names)}{hint}")
+        wrong = [v for v in given if not _fits(parameter, v)]
+        if wrong:
+            wanted = " or ".join(parameter.choices) or "integers"
+            raise ValueError(f"{key} of {algorithm.name} takes {wanted}, not {wrong[0]!r}")
+    missing = [p.name for p in algorithm.parameters if p.required and p.name not in values]
+    if missing:
+        raise ValueError(f"{algorithm.name} needs {' and '.join(missing)}")
+    if "topk" in names and "num_draft_tokens" not in values and any(k != 1 for k in values.get("topk", ())):
+        raise ValueError("num_draft_tokens must be given where topk is not 1: SGLang needs all three numbers")
+
+
+def _fits(parameter: Parameter, value: int | str) -> bool:
+    return value in parameter.choices if parameter.choices else isinstance(value, int)
 
 
 class Space(Section):
@@ -180,7 +215,9 @@ class Measurement(Section):
     request_timeout_s: float = Field(
         600, gt=0, description="a request that takes longer fails its load point"
     )
-    stall_timeout_s: float = Field(60, gt=0, description="a server that sends no token for this long hangs")
+    stall_timeout_s: float = Field(
+        45, gt=0, description="a server that sends no token to any request for this long hangs"
+    )
     seed: int = Field(1, ge=0, description="order of the prompts and the server's random seed, on both arms")
 
     def requests(self, concurrency: int) -> int:

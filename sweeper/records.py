@@ -69,7 +69,8 @@ class LoadPoint:
 
     ``output_tok_s`` counts the tokens that arrived while all ``concurrency`` requests were in flight (ramp
     and drain excluded); ``plain_tok_s`` is Σtokens over the whole wall time. ``step_time_s`` is
-    Σ(e2e - TTFT)/ΣV, per token for the baseline.
+    Σ(e2e - TTFT)/ΣV, per token for the baseline. ``sources`` names the server's counters that the accept length and
+    the histogram come from.
     """
 
     concurrency: int
@@ -84,6 +85,7 @@ class LoadPoint:
     ttft_s: Quantiles
     tpot_s: Quantiles
     e2e_s: Quantiles
+    sources: Mapping[str, str] = field(default_factory=dict)
 
 
 class TrialState(str, Enum):
@@ -114,13 +116,45 @@ class FailureClass(str, Enum):
     MEASUREMENT = "MEASUREMENT"
 
 
+class Blame(str, Enum):
+    """Which configs a failure speaks of."""
+
+    NOBODY = "NOBODY"
+    CONFIG = "CONFIG"
+    TREES = "TREES"
+    DRAFT = "DRAFT"
+    ALGORITHM = "ALGORITHM"
+
+
 @dataclass(frozen=True)
 class Failure:
-    """A classified failure: what happened, in words, and the last lines of the server's log."""
+    """A classified failure: what happened, in words, and the last lines of the server's log.
+
+    ``blames`` says which other configs would fail in the same way: TREES all with topk > 1, DRAFT all with
+    this draft under this algorithm, ALGORITHM all with this algorithm.
+    """
 
     kind: FailureClass
     message: str
     log_tail: tuple[str, ...] = ()
+    blames: Blame = Blame.CONFIG
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A launch that failed and was tried again with a change, within the same trial."""
+
+    failure: Failure
+    change: str
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A flag that both arms of a study get explicitly, and the reason."""
+
+    flag: str
+    value: bool | int | float | str | list[int | float | str]
+    why: str
 
 
 @dataclass(frozen=True)
@@ -176,17 +210,25 @@ class Hardware:
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """Everything that is known of one server launch."""
+    """Everything that is known of one trial's server.
+
+    ``pins`` are the flags both arms share and why, ``unpinned`` what could not be made equal before the launch, and
+    ``engine`` what the running server said of itself (backends, memory share, batch limit, ...).
+    """
 
     requested: SpeculationConfig
     effective: SpeculationConfig
     state: TrialState
     load_points: tuple[LoadPoint, ...] = ()
     failure: Failure | None = None
+    attempts: tuple[Attempt, ...] = ()
     overrides: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     comparison: OutputComparison | None = None
     command: tuple[str, ...] = ()
+    pins: tuple[Pin, ...] = ()
+    unpinned: tuple[str, ...] = ()
+    engine: Mapping[str, Any] = field(default_factory=dict)
     server_version: str = ""
     hardware: Hardware | None = None
     started_at: str = ""
@@ -200,12 +242,16 @@ class TrialRecord:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """A trial's record with its raw data: what an actor sends back to the driver."""
+    """A trial's record with its raw data: what an actor sends back to the driver.
+
+    ``leak`` says what the server left behind when it ended; its actor then takes no further trial.
+    """
 
     record: TrialRecord
     requests: tuple[RequestRecord, ...] = ()
     outputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     log: str = ""
+    leak: str | None = None
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from sweeper.config import Grid, Space
 from sweeper.speculation import (
     ALGORITHMS,
     NO_DRAFT,
+    Context,
     InvalidSpeculationError,
     Override,
     SpeculationConfig,
@@ -53,7 +54,7 @@ class Enumeration:
     rejections: tuple[Rejection, ...]
 
 
-def enumerate_space(space: Space) -> Enumeration:
+def enumerate_space(space: Space, context: Context = Context()) -> Enumeration:
     """All combinations of all grids, in the order of the file, each launched at most once."""
     candidates: dict[SpeculationConfig, Candidate] = {}
     merges: list[Merge] = []
@@ -62,7 +63,7 @@ def enumerate_space(space: Space) -> Enumeration:
     for requested in (config for grid in space.grids for config in _combinations(grid, space)):
         asked += 1
         try:
-            resolution = effective(requested)
+            resolution = effective(requested, context)
         except InvalidSpeculationError as error:
             rejections.append(Rejection(requested, error.rule))
             continue
@@ -77,11 +78,10 @@ def enumerate_space(space: Space) -> Enumeration:
 
 
 def _combinations(grid: Grid, space: Space) -> Iterator[SpeculationConfig]:
-    for algorithm in grid.algorithm:
-        drafts = _drafts(algorithm, grid, space)
-        for draft, steps, topk in product(drafts, grid.num_steps, grid.topk):
-            for tokens in grid.num_draft_tokens or [steps + 1]:
-                yield SpeculationConfig(algorithm, draft, steps, topk, tokens)
+    for name in grid.algorithm:
+        algorithm = ALGORITHMS[name]
+        for draft, *values in product(_drafts(name, grid, space), *grid.values.values()):
+            yield algorithm.request(str(draft), dict(zip(grid.values, values, strict=True)))
 
 
 def _drafts(algorithm: str, grid: Grid, space: Space) -> list[str]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 from optuna.trial import FrozenTrial
 
 from sweeper.records import Interval, TrialRecord, trial_record_json
-from sweeper.search.candidates import params_of
+from sweeper.search.candidates import config_from, params_of
 from sweeper.speculation import SpeculationConfig
 
 
@@ -33,6 +32,8 @@ def attributes(record: TrialRecord, speedups: Mapping[int, Interval]) -> dict[st
         values["overrides"] = list(record.overrides)
     if record.failure:
         values["failure"] = f"{record.failure.kind.value}: {record.failure.message}"
+    if record.attempts:
+        values["attempts"] = [f"{a.failure.kind.value}, then {a.change}" for a in record.attempts]
     for point in record.load_points:
         c = point.concurrency
         values[f"tok_s@{c}"] = round(point.output_tok_s.value, 2)
@@ -57,11 +58,6 @@ def speedups_of(trial: FrozenTrial) -> dict[int, Interval]:
     return {int(c): Interval(*values) for c, values in trial.user_attrs.get("speedups", {}).items()}
 
 
-def is_proposed(trial: FrozenTrial) -> bool:
-    """Whether a trial has all its parameters; one that is just being asked for has not."""
-    return len(params_of(trial)) == len(fields(SpeculationConfig))
-
-
 def config_of(trial: FrozenTrial) -> SpeculationConfig:
     """The effective config that a proposed trial stands for."""
-    return SpeculationConfig(**params_of(trial))
+    return config_from(params_of(trial))

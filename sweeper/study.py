@@ -26,9 +26,10 @@ from sweeper.records import (
 )
 from sweeper.run_directory import RunDirectory, open_storage
 from sweeper.search import make_sampler
-from sweeper.search.candidates import REQUEUE, parameters, params_of
+from sweeper.search.candidates import REQUEUE, config_from, is_proposed, params_of, taken
+from sweeper.server.failures import concerns
 from sweeper.space import Candidate
-from sweeper.speculation import NO_SPECULATION
+from sweeper.speculation import NO_SPECULATION, SpeculationConfig
 from sweeper.stored_trial import attributes, label, objective, record_of, speedups_of
 from sweeper.trial import TrialOrder, TrialPlan
 
@@ -64,6 +65,8 @@ class Display(Protocol):
 
     def drifted(self, baseline: Baseline, concurrency: int, drift: float) -> None: ...
 
+    def skipped(self, configs: Mapping[SpeculationConfig, str]) -> None: ...
+
     def finished(self, number: int, record: TrialRecord, speedups: Mapping[int, Interval]) -> None: ...
 
     def tick(self, tally: Tally, phases: Mapping[str, str]) -> None: ...
@@ -95,7 +98,7 @@ class Sweep:
         self.plan, self.run, self.servers, self.display = plan, run, servers, display
         self.config = plan.study
         self.candidates = candidates
-        self.by_parameters = {tuple(parameters(c.effective).values()): c for c in candidates}
+        self.by_config = {c.effective: c for c in candidates}
         self.sampler = make_sampler(self.config.search, candidates)
         self.study = optuna.create_study(
             study_name=self.config.study,
@@ -118,6 +121,7 @@ class Sweep:
         self._same_settings_or_refuse(settings)
         self.run.write_study(self.config)
         self._requeue_stale()
+        self._skip_the_hopeless()
         if self._wants_more() or remeasure_baseline:
             baseline = self._baseline(settings, remeasure_baseline)
             self.run.write_baseline(baseline)
@@ -205,7 +209,8 @@ class Sweep:
     def planned(self) -> int:
         """Launches this study may make in all."""
         limit = self.config.search.max_trials
-        return min(limit or len(self.candidates), len(self.candidates))
+        there = len(self.candidates) - len(self.sampler.skipped)
+        return min(limit or there, there)
 
     def _trials(self) -> list[FrozenTrial]:
         return self.study.get_trials(deepcopy=False)
@@ -215,7 +220,7 @@ class Sweep:
 
     def _start_next(self, baseline: Baseline) -> None:
         trial = self.study.ask(self.sampler.space)
-        candidate = self.by_parameters.get(tuple(trial.params[name] for name in self.sampler.space))
+        candidate = self.by_config.get(config_from(trial.params))
         if candidate is None:  # queued before the study file changed
             trial.set_user_attr(REQUEUE, True)
             trial.set_user_attr("failure", "no longer in the study file's space")
@@ -245,6 +250,33 @@ class Sweep:
         else:
             self._fail(trial, record)
         self.display.finished(trial.number, record, speedups)
+        if record.failure:
+            self._skip_the_hopeless()
+
+    def _skip_the_hopeless(self) -> None:
+        """Leave out candidates that would fail as another one did: a draft that cannot load fails all its configs.
+
+        What follows from the stored failures alone, so a resumed study skips the same ones.
+        """
+        failed = [
+            (trial.number, record)
+            for trial in self._trials()
+            if trial.state == TrialState.FAIL and not trial.user_attrs.get(REQUEUE)
+            if (record := record_of(trial)) is not None and record.failure is not None
+        ]
+        used = taken(self.study)
+        skipped = {
+            config: f"{record.failure.kind.value} in trial {number}: {record.failure.message}"
+            for config in self.by_config
+            if config not in used
+            for number, record in failed
+            if record.failure and concerns(record.failure, record.effective, config)
+        }
+        new = {config: why for config, why in skipped.items() if config not in self.sampler.skipped}
+        self.sampler.skipped = skipped
+        if new:
+            self.study.set_user_attr("skipped", {str(config): why for config, why in skipped.items()})
+            self.display.skipped(new)
 
     def _fail(self, trial: optuna.Trial, record: TrialRecord) -> None:
         """Tell a failure; a config that is not to blame goes back into the queue."""
@@ -277,7 +309,7 @@ class Sweep:
                 identity, "failure", "INTERRUPTED: the driver ended while this trial ran"
             )
             self.study.tell(trial.number, state=TrialState.FAIL)
-            if tuple(params_of(trial).values()) in self.by_parameters:
+            if is_proposed(trial) and config_from(params_of(trial)) in self.by_config:
                 self._enqueue(trial.params, int(trial.user_attrs.get("attempt", 1)))
 
     def _stop_running(self, baseline: Baseline) -> None:

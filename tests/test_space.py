@@ -40,6 +40,6 @@ def test_no_effective_config_stands_twice() -> None:
 
 def test_algorithms_without_a_draft_use_none_of_the_drafts() -> None:
     found = enumerate_space(
-        space({"algorithm": ["NGRAM", "NEXTN"], "num_steps": 2, "topk": 1, "num_draft_tokens": 3})
+        space({"algorithm": "NGRAM", "breadth": 2}, {"algorithm": "NEXTN", "num_steps": 2})
     )
     assert {c.effective.draft for c in found.candidates} == {"none"}

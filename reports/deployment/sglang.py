@@ -6,7 +6,7 @@ import yaml
 
 from reports.study_report import StudyReport, TrialRow
 from sweeper.config import StudyConfig
-from sweeper.server.command import Flags, server_flags
+from sweeper.server.setup import EngineSetup, Flags, server_flags
 from sweeper.speculation import NO_SPECULATION
 
 BENCHMARK_ONLY = frozenset(
@@ -17,7 +17,8 @@ BENCHMARK_ONLY = frozenset(
 
 def sglang_yaml(config: StudyConfig, report: StudyReport, trial: TrialRow | None) -> str:
     """Server flags of a trial (None: no speculation) under comments with the evidence for them."""
-    flags = server_flags(config, trial.config if trial else NO_SPECULATION, report.engine_version)
+    setup = EngineSetup(report.engine_version, pins=tuple(trial.pins if trial else report.pins))
+    flags = server_flags(config, trial.config if trial else NO_SPECULATION, setup)
     kept: Flags = {name: value for name, value in flags.items() if name not in BENCHMARK_ONLY}
     notes = [
         *evidence(report, trial),
@@ -52,6 +53,7 @@ def evidence(report: StudyReport, trial: TrialRow | None) -> list[str]:
         lines.append(f"Break-even: {trial.break_even}.")
         equal = {True: "equal the baseline's", False: "DIFFER from the baseline's", None: "were not compared"}
         lines.append(f"Temperature-0 outputs {equal[trial.outputs_equal]}.")
+        lines += [f"Not equal on both arms: {difference}." for difference in trial.unequal]
     lines.append(f"Measured on {report.hardware} with SGLang {report.engine_version}, target {report.model},")
     lines.append(f"at most {report.max_new_tokens} new tokens, temperature {report.temperature:g}.")
     lines.append("Holds for this hardware, engine version and traffic; measure again when one changes.")

@@ -36,6 +36,9 @@ class LoadRun:
     outputs: Mapping[str, tuple[int, ...]]
     arrivals: tuple[tuple[float, int], ...]
     window: tuple[float, float]
+    sources: Mapping[str, str] = field(default_factory=dict)
+    stalled_s: float | None = None
+    """Seconds without a single token from any request, after which the load was given up; None: it went on."""
 
 
 @dataclass
@@ -47,7 +50,9 @@ class _Run:
     requests: list[RequestRecord] = field(default_factory=list)
     outputs: dict[str, tuple[int, ...]] = field(default_factory=dict)
     arrivals: list[tuple[float, int]] = field(default_factory=list)
+    sources: dict[str, str] = field(default_factory=dict)
     first_idle: float | None = None
+    last_sign_of_life: float = 0.0
 
     def now(self) -> float:
         return time.perf_counter() - self.started
@@ -76,9 +81,8 @@ class LoadGenerator:
             "top_k": workload.top_k,
             "ignore_eos": workload.ignore_eos,
         }
-        self._timeout = aiohttp.ClientTimeout(
-            total=measurement.request_timeout_s, sock_read=measurement.stall_timeout_s
-        )
+        self._timeout = aiohttp.ClientTimeout(total=measurement.request_timeout_s)
+        self._stall_timeout_s = measurement.stall_timeout_s
 
     def run(
         self, prompts: Sequence[Prompt], concurrency: int, stop: Callable[[], bool] = lambda: False
@@ -86,7 +90,8 @@ class LoadGenerator:
         """Send all prompts with ``concurrency`` in flight. Failed requests are records with ``error`` set.
 
         Once ``stop`` is true, requests in flight are dropped without a record; once a request failed, no
-        further one is sent.
+        further one is sent. A server that sends no token to anyone for ``stall_timeout_s`` hangs, whatever
+        its /health says: the load ends with ``stalled_s`` set.
         """
         return asyncio.run(self._run(prompts, concurrency, stop))
 
@@ -99,16 +104,30 @@ class LoadGenerator:
             workers = [
                 asyncio.ensure_future(self._worker(session, run, concurrency)) for _ in range(concurrency)
             ]
+            dropped = False
+            stalled_s = None
             while (await asyncio.wait(workers, timeout=STOP_POLL_S))[1]:
-                if stop():
+                silence = run.now() - run.last_sign_of_life
+                if silence > self._stall_timeout_s:
+                    stalled_s = silence
+                if not dropped and (stalled_s is not None or stop()):
+                    dropped = True
                     for worker in workers:
                         worker.cancel()
-            await asyncio.gather(*workers, return_exceptions=stop())
+            await asyncio.gather(*workers, return_exceptions=dropped)
         end = run.now()
         ramped = min((request.done_s for request in run.requests), default=0.0)
         drained = run.first_idle if run.first_idle is not None else end
         window = (ramped, drained) if drained > ramped else (0.0, end)
-        return LoadRun(concurrency, tuple(run.requests), run.outputs, tuple(run.arrivals), window)
+        return LoadRun(
+            concurrency,
+            tuple(run.requests),
+            run.outputs,
+            tuple(run.arrivals),
+            window,
+            run.sources,
+            stalled_s,
+        )
 
     async def _worker(self, session: aiohttp.ClientSession, run: _Run, concurrency: int) -> None:
         for prompt in run.prompts:
@@ -143,7 +162,7 @@ class LoadGenerator:
         if error:
             return record
         run.outputs[prompt.id] = tuple(reply.tokens)
-        return _with_counters(record, reply.meta)
+        return _with_counters(record, reply.meta, run.sources)
 
     async def _stream(
         self, session: aiohttp.ClientSession, run: _Run, prompt: Prompt, reply: _Reply
@@ -178,6 +197,7 @@ def _take(chunk: dict[str, Any], run: _Run, reply: _Reply) -> None:
     if count > reply.count:
         if reply.first_token_s is None:
             reply.first_token_s = now
+        run.last_sign_of_life = now
         run.arrivals.append((now, count - reply.count))
         ids = chunk.get("output_ids") or []
         reply.tokens = list(ids) if len(ids) == count else reply.tokens + list(ids)
@@ -189,13 +209,14 @@ def _finish_type(meta: Mapping[str, Any]) -> str:
     return str(reason.get("type", "")) if isinstance(reason, dict) else str(reason or "")
 
 
-def _with_counters(record: RequestRecord, meta: Mapping[str, Any]) -> RequestRecord:
+def _with_counters(record: RequestRecord, meta: Mapping[str, Any], sources: dict[str, str]) -> RequestRecord:
     try:
         counters = speculation_counters(meta)
     except MissingCountersError as problem:
         return replace(record, error=str(problem))
     if counters is None:
         return record
+    sources.update(counters.sources)
     return replace(
         record,
         verify_rounds=counters.verify_rounds,

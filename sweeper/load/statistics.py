@@ -28,8 +28,11 @@ def load_point(run: LoadRun, speculates: bool) -> LoadPoint:
     which in a closed loop is the rate per slot (Little's law).
 
     Raises:
-        FailedLoadError: any request failed, was cached, or came without the counters a speculating server owes.
+        FailedLoadError: the server stalled, or any request failed, was cached, or came without the counters that a
+            speculating server owes.
     """
+    if run.stalled_s is not None:
+        raise FailedLoadError(f"no token from any request for {run.stalled_s:.0f} s")
     requests = run.requests
     _require_clean(requests, speculates)
     tokens = np.array([r.completion_tokens for r in requests])
@@ -56,6 +59,7 @@ def load_point(run: LoadRun, speculates: bool) -> LoadPoint:
         ttft_s=quantiles(ttft.tolist()),
         tpot_s=quantiles(((e2e - ttft) / np.maximum(tokens - 1, 1)).tolist()),
         e2e_s=quantiles(e2e.tolist()),
+        sources=run.sources,
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from optuna import Study
@@ -33,15 +33,35 @@ GP proposes the maximum of its acquisition function, the same each time, and tak
 """
 
 
-def parameters(config: SpeculationConfig) -> dict[str, Any]:
-    """A config as Optuna parameters."""
+def parameters(config: SpeculationConfig, options: Iterable[str] = ()) -> dict[str, Any]:
+    """A config as Optuna parameters; ``options`` are those of the whole space, None where it has none.
+
+    They stand first, so that a trial that has all five others has them too.
+    """
     return {
+        **{name: config.option(name) for name in options},
         "algorithm": config.algorithm,
         "draft": config.draft,
         "num_steps": config.num_steps,
         "topk": config.topk,
         "num_draft_tokens": config.num_draft_tokens,
     }
+
+
+NUMBERS = ("num_steps", "topk", "num_draft_tokens")
+CORE = ("algorithm", "draft", *NUMBERS)
+
+
+def config_from(params: Mapping[str, Any]) -> SpeculationConfig:
+    """The config that Optuna parameters stand for."""
+    options = {name: value for name, value in params.items() if name not in CORE and value is not None}
+    core = {name: params[name] for name in CORE}
+    return SpeculationConfig(**core, options=tuple(sorted(options.items())))
+
+
+def option_names(candidates: Sequence[Candidate]) -> list[str]:
+    """Names of all options that some candidate has."""
+    return sorted({name for candidate in candidates for name, _ in candidate.effective.options})
 
 
 def distributions(candidates: Sequence[Candidate]) -> dict[str, BaseDistribution]:
@@ -53,6 +73,10 @@ def distributions(candidates: Sequence[Candidate]) -> dict[str, BaseDistribution
         return IntDistribution(min(numbers), max(numbers))
 
     return {
+        **{
+            name: CategoricalDistribution(sorted({c.option(name) for c in configs}, key=str))
+            for name in option_names(candidates)
+        },
         "algorithm": CategoricalDistribution(sorted({c.algorithm for c in configs})),
         "draft": CategoricalDistribution(sorted({c.draft for c in configs})),
         "num_steps": span(c.num_steps for c in configs),
@@ -66,13 +90,18 @@ def params_of(trial: FrozenTrial) -> dict[str, Any]:
     return trial.params or trial.system_attrs.get("fixed_params", {})
 
 
-def taken(study: Study) -> list[dict[str, Any]]:
-    """Parameters of all configs that were launched, are running or are queued."""
-    return [
-        params_of(trial)
+def is_proposed(trial: FrozenTrial) -> bool:
+    """Whether a trial has all its parameters; one that is just being asked for has not."""
+    return all(name in params_of(trial) for name in CORE)
+
+
+def taken(study: Study) -> set[SpeculationConfig]:
+    """All configs that were launched, are running or are queued."""
+    return {
+        config_from(params_of(trial))
         for trial in study.get_trials(deepcopy=False)
-        if not (trial.state == TrialState.FAIL and trial.user_attrs.get(REQUEUE))
-    ]
+        if is_proposed(trial) and not (trial.state == TrialState.FAIL and trial.user_attrs.get(REQUEUE))
+    }
 
 
 class CandidateSampler(BaseSampler):
@@ -80,7 +109,10 @@ class CandidateSampler(BaseSampler):
 
     def __init__(self, candidates: Sequence[Candidate], seed: int = 0) -> None:
         self.candidates = list(candidates)
+        self.options = option_names(candidates)
         self.space = distributions(candidates)
+        self.skipped: dict[SpeculationConfig, str] = {}
+        """Candidates that are known to fail, and why; the sweep keeps it up to date."""
         self.random = random.Random(seed)
 
     def reseed_rng(self) -> None:
@@ -89,7 +121,7 @@ class CandidateSampler(BaseSampler):
     def remaining(self, study: Study) -> list[Candidate]:
         """Candidates that were never proposed, in the order of the study file."""
         used = taken(study)
-        return [c for c in self.candidates if parameters(c.effective) not in used]
+        return [c for c in self.candidates if c.effective not in used and c.effective not in self.skipped]
 
     def choose(self, study: Study, trial: FrozenTrial, remaining: list[Candidate]) -> Candidate:
         """One of ``remaining``, which is not empty."""
@@ -106,7 +138,7 @@ class CandidateSampler(BaseSampler):
         remaining = self.remaining(study)
         if not remaining:
             raise SweeperError("every candidate was launched; nothing is left to propose")
-        return parameters(self.choose(study, trial, remaining).effective)
+        return parameters(self.choose(study, trial, remaining).effective, self.options)
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
@@ -155,10 +187,10 @@ class ModelCandidates(CandidateSampler):
         self.inner.after_trial(study, trial, state, values)
 
     def choose(self, study: Study, trial: FrozenTrial, remaining: list[Candidate]) -> Candidate:
-        by_parameters = {tuple(parameters(c.effective).values()): c for c in remaining}
+        by_parameters = {tuple(parameters(c.effective, self.options).values()): c for c in remaining}
         proposal: dict[str, Any] = {}
         varied = {name: d for name, d in self.space.items() if not d.single()}
-        constant = parameters(remaining[0].effective)
+        constant = parameters(remaining[0].effective, self.options)
         for _ in range(self.proposals):
             proposal = self.inner.sample_relative(study, trial, varied)
             if not proposal:
@@ -166,14 +198,14 @@ class ModelCandidates(CandidateSampler):
             proposal = {name: proposal.get(name, constant[name]) for name in self.space}
             if tuple(proposal.values()) in by_parameters:
                 return by_parameters[tuple(proposal.values())]
-        return min(remaining, key=lambda c: _distance(proposal, parameters(c.effective)))
+        return min(remaining, key=lambda c: _distance(proposal, parameters(c.effective, self.options)))
 
 
 def _distance(a: dict[str, Any], b: dict[str, Any]) -> float:
     """1 per differing category, doublings apart for the numbers."""
     total = 0.0
     for name, value in a.items():
-        if isinstance(value, str):
+        if name not in NUMBERS:
             total += value != b[name]
         else:
             total += abs(math.log2((value + 1) / (b[name] + 1)))

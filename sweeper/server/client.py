@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import requests
@@ -16,15 +17,49 @@ class ServerUnreachableError(Exception):
     """The server did not answer, or not with what was asked for."""
 
 
+READ_BACK = (
+    "attention_backend",
+    "prefill_attention_backend",
+    "decode_attention_backend",
+    "speculative_draft_attention_backend",
+    "page_size",
+    "mem_fraction_static",
+    "max_running_requests",
+    "effective_max_running_requests_per_dp",
+    "max_total_num_tokens",
+    "chunked_prefill_size",
+    "cuda_graph_max_bs",
+    "cuda_graph_max_bs_decode",
+    "disable_cuda_graph",
+    "disable_overlap_schedule",
+    "disable_radix_cache",
+    "random_seed",
+    "dtype",
+    "kv_cache_dtype",
+    "quantization",
+    "speculative_accept_threshold_single",
+    "speculative_accept_threshold_acc",
+)
+"""What is kept of a server's own account: whatever changes its speed or its outputs."""
+
+
+class GenerationError(Exception):
+    """The server answered a request, but not with a completion."""
+
+
 @dataclass(frozen=True)
 class ServerInfo:
-    """What a running server says of itself. The numbers are those it runs with, not those it was asked for."""
+    """What a running server says of itself. The numbers are those it runs with, not those it was asked for.
+
+    ``engine`` holds the values of READ_BACK that this release reports.
+    """
 
     version: str
     algorithm: str | None
     num_steps: int | None
     topk: int | None
     num_draft_tokens: int | None
+    engine: Mapping[str, Any] = field(default_factory=dict)
 
     def effective(self, asked: SpeculationConfig) -> SpeculationConfig:
         """The config that runs, named with the asked algorithm where the server uses an alias of it."""
@@ -32,8 +67,12 @@ class ServerInfo:
             return NO_SPECULATION
         alias = {"NEXTN": "EAGLE"}.get(asked.algorithm, asked.algorithm)
         name = asked.algorithm if self.algorithm == alias else self.algorithm
-        return SpeculationConfig(
-            name, asked.draft, self.num_steps or 0, self.topk or 0, self.num_draft_tokens or 0
+        return replace(
+            asked,
+            algorithm=name,
+            num_steps=self.num_steps or 0,
+            topk=self.topk or 0,
+            num_draft_tokens=self.num_draft_tokens or 0,
         )
 
 
@@ -86,13 +125,22 @@ class ServerClient:
         top = self._server_info()
         states = top.get("internal_states") or [{}]
         truth = {**top, **states[0]}
+        graphs = truth.get("cuda_graph_config")  # 0.5.14 and later: an object per phase
+        if isinstance(graphs, dict) and isinstance(graphs.get("decode"), dict):
+            truth["cuda_graph_max_bs_decode"] = graphs["decode"].get("max_bs")
         return ServerInfo(
             version=str(top.get("version", "")),
             algorithm=truth.get("speculative_algorithm"),
             num_steps=truth.get("speculative_num_steps"),
             topk=truth.get("speculative_eagle_topk"),
             num_draft_tokens=truth.get("speculative_num_draft_tokens"),
+            engine={name: truth[name] for name in READ_BACK if truth.get(name) is not None},
         )
+
+    def abort_all(self) -> None:
+        """Ask the server to drop all its requests; one that does not answer is about to be killed anyway."""
+        with contextlib.suppress(ServerUnreachableError):
+            self._call("POST", "abort_request", timeout_s=2, json={"rid": "", "abort_all": True})
 
     def flush_cache(self) -> None:
         """Empty the caches and reset the counters; the server must be idle."""
@@ -108,22 +156,36 @@ class ServerClient:
         The server decodes greedily from the prompt; None where it does not come by ``tokens`` again, or has
         no log-probabilities.
         """
-        response = self._call(
-            "POST",
-            "generate",
-            timeout_s,
-            json={
-                "text": prompt,
-                "sampling_params": {"temperature": 0, "max_new_tokens": len(tokens) + 1, "ignore_eos": True},
-                "return_logprob": True,
-                "top_logprobs_num": 2,
-            },
-        )
-        if response.status_code != 200:
+        try:
+            answer = self.generate(
+                prompt, len(tokens) + 1, timeout_s, return_logprob=True, top_logprobs_num=2
+            )
+        except GenerationError:
             return None
-        answer = response.json()
         best = answer["meta_info"].get("output_top_logprobs") or []
         if answer["output_ids"][: len(tokens)] != list(tokens) or len(best) <= len(tokens):
             return None
         two = best[len(tokens)]
         return float(two[0][0] - two[1][0]) if len(two) == 2 else None
+
+    def generate(self, prompt: str, max_new_tokens: int, timeout_s: float, **fields: Any) -> dict[str, Any]:
+        """One greedy request without streaming: the reply with ``output_ids`` and ``meta_info``.
+
+        Raises:
+            GenerationError: the server refused, aborted or garbled it.
+            ServerUnreachableError: it did not answer.
+        """
+        sampling = {"temperature": 0, "max_new_tokens": max_new_tokens, "ignore_eos": True}
+        response = self._call(
+            "POST", "generate", timeout_s, json={"text": prompt, "sampling_params": sampling, **fields}
+        )
+        try:
+            answer = response.json()
+        except ValueError:
+            answer = {}
+        if response.status_code != 200 or "meta_info" not in answer or "error" in answer:
+            raise GenerationError(f"HTTP {response.status_code}: {response.text[:300]}")
+        reason = answer["meta_info"].get("finish_reason")
+        if isinstance(reason, dict) and reason.get("type") == "abort":
+            raise GenerationError(f"aborted: {reason.get('message')}")
+        return dict(answer)

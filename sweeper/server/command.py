@@ -8,70 +8,28 @@ from dataclasses import dataclass
 
 from sweeper.config import StudyConfig
 from sweeper.errors import SweeperError
-from sweeper.server.install import release
-from sweeper.speculation import NO_DRAFT, SpeculationConfig
+from sweeper.server.setup import EngineSetup, Flags, server_flags
+from sweeper.speculation import SpeculationConfig
 from sweeper.study_file import expand
 from sweeper.testbed import environment as testbed
-
-Flags = dict[str, bool | int | float | str | list[int | float | str]]
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server listens, and the key that only this launch knows."""
+    """Where a server listens, and the key that only this launch knows. ``nccl_port`` 0 leaves it to SGLang."""
 
     port: int
     api_key: str
     host: str = "127.0.0.1"
+    nccl_port: int = 0
 
     @property
     def url(self) -> str:
         return f"http://{self.host}:{self.port}"
 
-
-def server_flags(study: StudyConfig, config: SpeculationConfig, version: str) -> Flags:
-    """Flags of a launch without its address: the speculation, and what both arms must share.
-
-    Any speculation otherwise lowers ``max-running-requests`` to 48 and may switch the attention backend, so
-    the shared ones are explicit: the batch limit covers the highest tested concurrency, the radix cache is
-    off (prompts come back in every trial), and the seed is fixed.
-    """
-    flags: Flags = {
-        "model-path": study.engine.model,
-        "tp-size": study.engine.tensor_parallel,
-        "max-running-requests": max(study.workload.concurrency),
-        "random-seed": study.measurement.seed,
-        "disable-radix-cache": True,
-        streaming_flag(version): True,
-    }
-    if study.engine.device == "cpu":
-        flags |= testbed.server_arguments()
-    flags |= {name.lstrip("-").replace("_", "-"): value for name, value in study.engine.extra_args.items()}
-    return flags | speculation_flags(study, config)
-
-
-def streaming_flag(version: str) -> str:
-    """Deltas instead of the whole text so far in every chunk; the flag was renamed in 0.5.10."""
-    return "incremental-streaming-output" if release(version) >= (0, 5, 10) else "stream-output"
-
-
-def speculation_flags(study: StudyConfig, config: SpeculationConfig) -> Flags:
-    """The flags that differ between trials; none for the baseline. All three numbers are always given."""
-    if not config.speculates:
-        return {}
-    flags: Flags = {"speculative-algorithm": config.algorithm}
-    if config.algorithm == "NGRAM":
-        return flags | {
-            "speculative-num-draft-tokens": config.num_draft_tokens,
-            "speculative-ngram-max-bfs-breadth": config.topk,
-        }
-    if config.draft != NO_DRAFT:
-        flags["speculative-draft-model-path"] = study.space.drafts[config.draft].path
-    return flags | {
-        "speculative-num-steps": config.num_steps,
-        "speculative-eagle-topk": config.topk,
-        "speculative-num-draft-tokens": config.num_draft_tokens,
-    }
+    def arguments(self) -> list[str]:
+        words = ["--host", self.host, "--port", str(self.port), "--api-key", self.api_key]
+        return words + (["--nccl-port", str(self.nccl_port)] if self.nccl_port else [])
 
 
 def arguments(flags: Flags) -> list[str]:
@@ -87,14 +45,14 @@ def arguments(flags: Flags) -> list[str]:
 
 
 def launch_command(
-    study: StudyConfig, config: SpeculationConfig, version: str, address: Address
+    study: StudyConfig, config: SpeculationConfig, setup: EngineSetup, address: Address
 ) -> list[str]:
     """The whole command line of a server."""
     return [
         study.engine.python or sys.executable,
         *("-m", "sglang.launch_server"),
-        *arguments(server_flags(study, config, version)),
-        *("--host", address.host, "--port", str(address.port), "--api-key", address.api_key),
+        *arguments(server_flags(study, config, setup)),
+        *address.arguments(),
     ]
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
+import re
 import secrets
+import shutil
 import signal
-import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -19,10 +23,27 @@ import psutil
 from sweeper.server import guardian
 from sweeper.server.client import ServerClient, ServerUnreachableError
 from sweeper.server.command import Address
+from sweeper.server.leftovers import (
+    gpu_memory_used,
+    mapped_shared_memory,
+    remove_shared_memory,
+    visible_gpus,
+    wait_for_gpu_memory,
+)
+from sweeper.server.ports import is_free, port_block
 
 TERM_GRACE_S = 20.0
 KILL_GRACE_S = 10.0
+PORT_GRACE_S = 10.0
+GPU_GRACE_S = 30.0
 POLL_S = 0.25
+
+PORT_TAKEN = re.compile(r"\[Errno 98\]|Port is already in use")
+"""SGLang prints it after loading, and then goes on for two minutes, or even says that it is ready."""
+
+CREW = ("sglang::", "sgl_diffusion::")
+"""Beginnings of the names that SGLang gives to its worker processes. All of them are needed; releases before
+0.5.10 go on without them, and answer nothing."""
 
 
 class ServerDiedError(Exception):
@@ -38,30 +59,22 @@ class StartTimeoutError(ServerDiedError):
 
 
 class LeakError(Exception):
-    """Processes of a stopped server are still there."""
+    """Something of a stopped server is still there: processes, a port, or GPU memory."""
 
 
-def free_address() -> Address:
-    """A port outside the ephemeral range that nobody listens on now, with a fresh key.
-
-    SGLang binds its port only after loading, and NCCL takes random ephemeral ports: hence the low range.
-    """
-    for _ in range(200):
-        port = 10_000 + secrets.randbelow(12_000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return Address(port, secrets.token_hex(16))
-    raise OSError("no free port between 10000 and 22000")
+@contextmanager
+def fresh_address() -> Iterator[Address]:
+    """Ports that are this launch's own while the context lasts, and a key that nobody else knows."""
+    with port_block() as first:
+        yield Address(first, secrets.token_hex(16), nccl_port=first + 1)
 
 
 class ServerProcess:
-    """A running server as a context manager; leaving it ends every process of the server's group.
+    """A running server as a context manager; leaving it ends every process of the server's session.
 
     The server runs under a guardian in a session of its own, so that it dies with its owner even when the
-    owner is killed with SIGKILL, and so that one signal reaches all of its processes.
+    owner is killed with SIGKILL, and so that one signal reaches all of its processes. It has a directory for
+    temporary files (sockets) of its own, which goes with it.
     """
 
     def __init__(
@@ -70,11 +83,15 @@ class ServerProcess:
         self.address = address
         self.client = ServerClient(address)
         self._log_path = log
+        self._crew: dict[psutil.Process, str] = {}
+        self._scratch = Path(tempfile.mkdtemp(prefix="sweeper-"))
+        self._gpu_memory = gpu_memory_used(visible_gpus(environment))
+        self._stopped = False
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
             self._process = subprocess.Popen(
                 [sys.executable, guardian.__file__, *command],
-                env=dict(environment),
+                env=_with_scratch(environment, self._scratch),
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -96,21 +113,27 @@ class ServerProcess:
 
     @property
     def alive(self) -> bool:
-        return self._process.poll() is None
+        """Whether the launcher lives and every worker process that was there when it began to serve."""
+        return self._process.poll() is None and not self._lost_workers()
 
     def log(self) -> str:
         """What the server printed so far, without its API key."""
         return self._log_path.read_text("utf-8", "replace").replace(self.address.api_key, "***")
 
     def raise_if_dead(self) -> None:
-        if not self.alive:
-            raise ServerDiedError(f"the server exited with code {self._process.returncode}", self.log())
+        """Raises ServerDiedError if the launcher or a worker is gone."""
+        code = self._process.poll()
+        if code is not None:
+            raise ServerDiedError(f"the server exited with code {code}", self.log())
+        lost = self._lost_workers()
+        if lost:
+            raise ServerDiedError(f"the server lost its process {', '.join(lost)}", self.log())
 
     def wait_until_ready(self, timeout_s: float, interrupted: Callable[[], bool] = lambda: False) -> None:
         """Block until *this* server serves: it alone knows the launch's key, and says it is ready.
 
         Raises:
-            ServerDiedError: it exited first, or another server answers on its port.
+            ServerDiedError: it exited first, or found its port taken.
             StartTimeoutError: it took longer than ``timeout_s`` seconds.
             InterruptedError: ``interrupted`` became true.
         """
@@ -121,25 +144,69 @@ class ServerProcess:
             self.raise_if_dead()
             try:
                 if self.client.is_ready():
+                    self._note_crew()
                     return
             except ServerUnreachableError:
                 pass
+            if PORT_TAKEN.search(self.log()):
+                raise ServerDiedError("the server found its port taken", self.log())
             time.sleep(POLL_S)
         raise StartTimeoutError(f"the server did not serve within {timeout_s:.0f} s", self.log())
 
-    def stop(self) -> None:
-        """End the server: TERM to the group, then KILL, then wait until no process of the group is left.
+    def stacks(self) -> str:
+        """Where every process of the server stands, by py-spy; why not, if it cannot be told."""
+        beside = Path(sys.executable).with_name("py-spy")
+        py_spy = shutil.which("py-spy") or (str(beside) if beside.exists() else None)
+        if py_spy is None:
+            return "no stack dump: py-spy is not installed"
+        dumps = []
+        for process in self._members():
+            command = [py_spy, "dump", "--nonblocking", "--pid", str(process.pid)]
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+            except subprocess.TimeoutExpired:
+                dumps.append(f"process {process.pid}: py-spy did not end")
+            else:
+                dumps.append((done.stdout or f"process {process.pid}: {done.stderr}").strip())
+        return "\n\n".join(dumps)
+
+    def stop(self, at_once: bool = False) -> None:
+        """End the server in order, or ``at_once`` with SIGKILL if it hangs, and wait until nothing is left.
+
+        In order: abort the requests, which it would otherwise finish first; TERM to the group; KILL after a
+        grace period. Calling it again does nothing.
 
         Raises:
-            LeakError: a process of the group survived SIGKILL.
+            LeakError: a process survived SIGKILL, or the ports or the GPU memory did not come back.
         """
-        self._signal(signal.SIGTERM)
-        if not self._gone(TERM_GRACE_S):
+        if self._stopped:
+            return
+        self._stopped = True
+        shared_memory = mapped_shared_memory(p.pid for p in self._members())
+        if not at_once and self.alive:
+            self.client.abort_all()
+            self._signal(signal.SIGTERM)
+        if at_once or not self._gone(TERM_GRACE_S):
             self._signal(signal.SIGKILL)
             if not self._gone(KILL_GRACE_S):
-                raise LeakError(f"processes of group {self.pid} survived SIGKILL: {self._members()}")
+                raise LeakError(f"processes survived SIGKILL: {self._members()}")
         if self._process.stdin:
             self._process.stdin.close()
+        remove_shared_memory(shared_memory)
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._wait_for_ports()
+        held = wait_for_gpu_memory(self._gpu_memory, GPU_GRACE_S) if self._gpu_memory else {}
+        if held:
+            listed = ", ".join(f"{size / 2**30:.1f} GiB on GPU {gpu}" for gpu, size in held.items())
+            raise LeakError(f"memory is still held {GPU_GRACE_S:.0f} s after the server's end: {listed}")
+
+    def _wait_for_ports(self) -> None:
+        deadline = time.monotonic() + PORT_GRACE_S
+        ports = [port for port in (self.address.port, self.address.nccl_port) if port]
+        while taken := [port for port in ports if not is_free(port)]:
+            if time.monotonic() > deadline:
+                raise LeakError(f"ports are still taken after the server's end: {taken}")
+            time.sleep(POLL_S)
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -155,17 +222,39 @@ class ServerProcess:
             time.sleep(0.1)
         return False
 
-    def _members(self) -> list[int]:
+    def _members(self) -> list[psutil.Process]:
         return session_members(self.pid)
 
+    def _lost_workers(self) -> list[str]:
+        return [f"{name} ({process.pid})" for process, name in self._crew.items() if not _lives(process)]
 
-def session_members(session: int) -> list[int]:
+    def _note_crew(self) -> None:
+        names = {process: process.name() for process in self._members()}
+        self._crew = {process: name for process, name in names.items() if name.startswith(CREW)}
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def session_members(session: int) -> list[psutil.Process]:
     """Live (not zombie) processes of a session."""
     members = []
     for process in psutil.process_iter(["pid", "status"]):
         try:
             if os.getsid(process.pid) == session and process.info["status"] != psutil.STATUS_ZOMBIE:
-                members.append(process.pid)
+                members.append(process)
         except ProcessLookupError:
             continue
     return members
+
+
+def _with_scratch(environment: Mapping[str, str], scratch: Path) -> dict[str, str]:
+    """Temporary files into the launch's own directory, but not torch's compile cache, which later starts reuse."""
+    with contextlib.suppress(KeyError, OSError):  # a user id without a name
+        cache = Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}"
+        environment = {"TORCHINDUCTOR_CACHE_DIR": str(cache), **environment}
+    return {**environment, "TMPDIR": str(scratch)}

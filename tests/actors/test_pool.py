@@ -14,6 +14,7 @@ from actors.pool import ServerPool
 from sweeper.config import StudyConfig
 from sweeper.errors import SweeperError
 from sweeper.records import FailureClass, TrialState
+from sweeper.server.setup import EngineSetup, shared_pins
 from sweeper.space import enumerate_space
 from sweeper.study import NO_CANDIDATE
 from sweeper.study_file import load_study_file
@@ -31,7 +32,7 @@ def two_fake_gpus() -> Iterator[None]:
 
 
 def plan_of(study: StudyConfig) -> TrialPlan:
-    return TrialPlan(study, "0.5.23", plan_prompts(study))
+    return TrialPlan(study, EngineSetup("0.5.23", pins=shared_pins(study, "0.5.23")), plan_prompts(study))
 
 
 def collect(pool: ServerPool, count: int, timeout_s: float = 90) -> dict[str, object]:

@@ -21,7 +21,8 @@ def candidates() -> tuple[Candidate, ...]:
             "grids": [
                 {"algorithm": "EAGLE3", "num_steps": [1, 3, 7], "topk": 1},
                 {"algorithm": "EAGLE3", "num_steps": [3, 5], "topk": 4, "num_draft_tokens": [8, 32]},
-                {"algorithm": "NGRAM", "num_steps": 1, "topk": 2, "num_draft_tokens": 8},
+                {"algorithm": "NGRAM", "breadth": 2, "num_draft_tokens": 8, "max_trie_depth": [12, 18]},
+                {"algorithm": "NGRAM", "breadth": 4, "num_draft_tokens": 8},
             ],
         }
     )

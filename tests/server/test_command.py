@@ -11,9 +11,8 @@ from sweeper.server.command import (
     launch_command,
     launch_environment,
     public_command,
-    server_flags,
-    streaming_flag,
 )
+from sweeper.server.setup import EngineSetup, server_flags, shared_pins
 from sweeper.speculation import NO_SPECULATION, SpeculationConfig
 from sweeper.study_file import load_study_file
 from tests.conftest import WriteStudy
@@ -21,8 +20,12 @@ from tests.conftest import WriteStudy
 CHAIN = SpeculationConfig("EAGLE3", "a", 3, 1, 4)
 
 
+def setup(study: StudyConfig) -> EngineSetup:
+    return EngineSetup("0.5.23", pins=shared_pins(study, "0.5.23"))
+
+
 def test_both_arms_share_every_flag_but_the_speculation(study: StudyConfig) -> None:
-    plain, spec = (server_flags(study, config, "0.5.23") for config in (NO_SPECULATION, CHAIN))
+    plain, spec = (server_flags(study, config, setup(study)) for config in (NO_SPECULATION, CHAIN))
     assert {name: spec[name] for name in plain} == plain
     assert spec.keys() - plain.keys() == {
         "speculative-algorithm",
@@ -35,8 +38,10 @@ def test_both_arms_share_every_flag_but_the_speculation(study: StudyConfig) -> N
 
 
 def test_ngram_takes_its_breadth_in_a_flag_of_its_own(study: StudyConfig) -> None:
-    flags = server_flags(study, SpeculationConfig("NGRAM", "none", 3, 4, 12), "0.5.23")
+    asked = SpeculationConfig("NGRAM", "none", 3, 4, 12, (("max_trie_depth", 24),))
+    flags = server_flags(study, asked, setup(study))
     assert flags["speculative-ngram-max-bfs-breadth"] == 4
+    assert flags["speculative-ngram-max-trie-depth"] == 24
     assert "speculative-num-steps" not in flags
     assert "speculative-draft-model-path" not in flags
 
@@ -47,17 +52,10 @@ def test_words_are_passed_as_they_are() -> None:
 
 
 def test_the_key_is_not_in_the_recorded_command(study: StudyConfig) -> None:
-    command = launch_command(study, CHAIN, "0.5.23", Address(30000, "secret-key"))
+    command = launch_command(study, CHAIN, setup(study), Address(30000, "secret-key"))
     assert command[:3] == [sys.executable, "-m", "sglang.launch_server"]
     assert "secret-key" in command
     assert "secret-key" not in " ".join(public_command(command))
-
-
-@pytest.mark.parametrize(
-    ("version", "flag"), [("0.5.9", "stream-output"), ("0.5.10", "incremental-streaming-output")]
-)
-def test_the_streaming_flag_has_two_names(version: str, flag: str) -> None:
-    assert streaming_flag(version) == flag
 
 
 def test_the_server_environment_is_expanded_at_launch(

@@ -2,20 +2,24 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from sweeper.server.command import Address
 from sweeper.server.process import (
+    LeakError,
     ServerDiedError,
     ServerProcess,
     StartTimeoutError,
-    free_address,
+    fresh_address,
     session_members,
 )
 
@@ -28,6 +32,12 @@ FAMILY = textwrap.dedent(
     time.sleep(600)
     """
 )
+
+
+@pytest.fixture
+def address() -> Iterator[Address]:
+    with fresh_address() as found:
+        yield found
 
 
 def family(stubborn: bool = False) -> list[str]:
@@ -45,9 +55,11 @@ def wait_until(condition: object, timeout_s: float = 10) -> None:
 
 
 @pytest.mark.parametrize("stubborn", [False, True], ids=["children ignore TERM", "all ignore TERM"])
-def test_leaving_ends_every_process(tmp_path: Path, stubborn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leaving_ends_every_process(
+    tmp_path: Path, address: Address, stubborn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sweeper.server.process.TERM_GRACE_S", 2.0)
-    with ServerProcess(family(stubborn), os.environ, free_address(), tmp_path / "log") as server:
+    with ServerProcess(family(stubborn), os.environ, address, tmp_path / "log") as server:
         wait_until(lambda: len(session_members(server.pid)) == 4)
         assert os.getsid(server.pid) == server.pid != os.getsid(0)
     assert session_members(server.pid) == []
@@ -58,8 +70,9 @@ def test_the_server_dies_with_an_owner_that_is_killed(tmp_path: Path) -> None:
         f"""
         import os, time
         from pathlib import Path
-        from sweeper.server.process import ServerProcess, free_address
-        server = ServerProcess({family()!r}, os.environ, free_address(), Path({str(tmp_path / "log")!r}))
+        from sweeper.server.command import Address
+        from sweeper.server.process import ServerProcess
+        server = ServerProcess({family()!r}, os.environ, Address(1, "k"), Path({str(tmp_path / "log")!r}))
         print(server.pid, flush=True)
         time.sleep(600)
         """
@@ -73,51 +86,121 @@ def test_the_server_dies_with_an_owner_that_is_killed(tmp_path: Path) -> None:
     wait_until(lambda: session_members(session) == [])
 
 
-def test_a_server_that_exits_is_reported_with_its_log(tmp_path: Path) -> None:
+def test_a_server_that_exits_is_reported_with_its_log(tmp_path: Path, address: Address) -> None:
     command = [sys.executable, "-c", "print('RuntimeError: planted'); raise SystemExit(3)"]
     with (
-        ServerProcess(command, os.environ, free_address(), tmp_path / "log") as server,
+        ServerProcess(command, os.environ, address, tmp_path / "log") as server,
         pytest.raises(ServerDiedError, match="exited with code 3") as caught,
     ):
         server.wait_until_ready(20)
     assert "RuntimeError: planted" in caught.value.log
 
 
-def test_a_server_that_never_serves_runs_into_its_deadline(tmp_path: Path) -> None:
+def test_a_server_that_never_serves_runs_into_its_deadline(tmp_path: Path, address: Address) -> None:
     command = [sys.executable, "-c", "import time; time.sleep(600)"]
     with (
-        ServerProcess(command, os.environ, free_address(), tmp_path / "log") as server,
+        ServerProcess(command, os.environ, address, tmp_path / "log") as server,
         pytest.raises(StartTimeoutError, match="within 1 s"),
     ):
         server.wait_until_ready(1)
 
 
-def test_a_launch_can_be_interrupted(tmp_path: Path) -> None:
+def test_a_launch_can_be_interrupted(tmp_path: Path, address: Address) -> None:
     command = [sys.executable, "-c", "import time; time.sleep(600)"]
     with (
-        ServerProcess(command, os.environ, free_address(), tmp_path / "log") as server,
+        ServerProcess(command, os.environ, address, tmp_path / "log") as server,
         pytest.raises(InterruptedError),
     ):
         server.wait_until_ready(60, lambda: True)
 
 
-def test_addresses_lie_below_the_ephemeral_range_and_have_keys_of_their_own() -> None:
-    first, second = free_address(), free_address()
-    assert 10_000 <= first.port < 22_000
-    assert first.api_key != second.api_key
+def test_addresses_have_ports_and_keys_of_their_own() -> None:
+    with fresh_address() as first, fresh_address() as second:
+        ports = {first.port, first.nccl_port, second.port, second.nccl_port}
+        assert len(ports) == 4
+        assert all(12_000 <= port < 22_000 for port in ports)
+        assert first.api_key != second.api_key
 
 
-def test_a_killed_runner_does_not_hide_the_server(tmp_path: Path) -> None:
+def test_a_killed_runner_does_not_hide_the_server(tmp_path: Path, address: Address) -> None:
     """What Ray does to the direct children of a worker that ends."""
-    with ServerProcess(family(), os.environ, free_address(), tmp_path / "log") as server:
+    with ServerProcess(family(), os.environ, address, tmp_path / "log") as server:
         wait_until(lambda: len(session_members(server.pid)) == 4)
         psutil.Process(server.pid).send_signal(signal.SIGKILL)
         wait_until(lambda: session_members(server.pid) == [])
 
 
-def test_the_key_is_not_in_the_log(tmp_path: Path) -> None:
-    address = free_address()
+def test_the_key_is_not_in_the_log(tmp_path: Path, address: Address) -> None:
     command = [sys.executable, "-c", f"print('server_args', {address.api_key!r})"]
     with ServerProcess(command, os.environ, address, tmp_path / "log") as server:
         wait_until(lambda: not server.alive)
         assert server.log() == "server_args ***\n"
+
+
+def test_what_the_server_left_in_shared_memory_and_temporary_files_is_removed(
+    tmp_path: Path, address: Address
+) -> None:
+    program = textwrap.dedent(
+        """
+        import mmap, os, pathlib, tempfile, time
+        name = f"/dev/shm/sweeper-test-{os.getpid()}"
+        file = open(name, "wb+"); file.truncate(4096); held = mmap.mmap(file.fileno(), 4096)
+        tempfile.mkstemp()
+        print(name, tempfile.gettempdir(), flush=True)
+        time.sleep(600)
+        """
+    )
+    with ServerProcess([sys.executable, "-c", program], os.environ, address, tmp_path / "log") as server:
+        wait_until(lambda: len(server.log().split()) == 2)
+        shared, temporary = map(Path, server.log().split())
+        assert shared.exists()
+        assert len(list(temporary.iterdir())) == 1
+    assert not shared.exists()
+    assert not temporary.exists()
+
+
+def test_a_port_that_stays_taken_is_a_leak(
+    tmp_path: Path, address: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweeper.server.process.PORT_GRACE_S", 0.5)
+    with socket.socket() as other:
+        other.bind((address.host, address.port))
+        other.listen()
+        server = ServerProcess(family(), os.environ, address, tmp_path / "log")
+        with pytest.raises(LeakError, match=f"ports .*{address.port}"):
+            server.stop()
+    assert session_members(server.pid) == []
+
+
+def test_gpu_memory_that_does_not_come_back_is_a_leak(
+    tmp_path: Path, address: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = {"0": 2 * 2**30}
+    monkeypatch.setattr("sweeper.server.process.gpu_memory_used", lambda gpus: {"0": 2**30})
+    monkeypatch.setattr("sweeper.server.leftovers.gpu_memory_used", lambda gpus: dict(used))
+    monkeypatch.setattr("sweeper.server.process.GPU_GRACE_S", 0.1)
+    server = ServerProcess(family(), os.environ, address, tmp_path / "log")
+    with pytest.raises(LeakError, match="1.0 GiB on GPU 0"):
+        server.stop()
+
+
+def test_a_lost_worker_process_is_the_servers_death(tmp_path: Path, address: Address) -> None:
+    """SGLang before 0.5.10 goes on without its scheduler, and answers nothing."""
+    code = (
+        "import ctypes, os, time\n"
+        "if os.fork() == 0:\n"
+        "    ctypes.CDLL(None).prctl(15, b'sglang::sched', 0, 0, 0)\n"
+        "time.sleep(600)"
+    )
+
+    def workers(server: ServerProcess) -> list[psutil.Process]:
+        return [p for p in session_members(server.pid) if p.name() == "sglang::sched"]
+
+    with ServerProcess([sys.executable, "-c", code], os.environ, address, tmp_path / "log") as server:
+        wait_until(lambda: workers(server))
+        server._note_crew()
+        assert server.alive
+        workers(server)[0].kill()
+        wait_until(lambda: not server.alive)
+        with pytest.raises(ServerDiedError, match="lost its process sglang::sched"):
+            server.raise_if_dead()

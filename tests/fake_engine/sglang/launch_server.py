@@ -2,7 +2,8 @@
 
 The environment variable FAKE_FAULTS holds JSON: {"<draft path's last part>": "<fault>"} with the faults
 ``crash_at_start``, ``crash_while_serving``, ``error_in_stream``, ``abort``, ``no_counters``, ``other_tokens``,
-``hang``; "" as the key means the launch without a draft.
+``hang``, ``out_of_memory`` (above a memory share of 0.8), ``port_taken`` (once; FAKE_STATE names a directory to
+remember it); "" as the key means the launch without a draft.
 """
 
 from __future__ import annotations
@@ -15,41 +16,35 @@ import signal
 import sys
 import time
 import zlib
+from pathlib import Path
 
 from aiohttp import web
 
+FLAGS = Path(__file__).parents[2] / "server" / "flags" / "0.5.23.txt"
 STEP_S = 0.002
 """Seconds of a decoding step without speculation; every draft step adds a tenth of it."""
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    for flag in (
-        "--host",
-        "--api-key",
-        "--model-path",
-        "--speculative-algorithm",
-        "--speculative-draft-model-path",
-    ):
-        parser.add_argument(flag, default="")
-    for flag in ("--port", "--tp-size", "--max-running-requests", "--random-seed", "--speculative-num-steps"):
-        parser.add_argument(flag, type=int, default=0)
-    for flag in (
-        "--speculative-eagle-topk",
-        "--speculative-num-draft-tokens",
-        "--speculative-ngram-max-bfs-breadth",
-    ):
-        parser.add_argument(flag, type=int, default=0)
-    parser.add_argument("--disable-radix-cache", action="store_true")
-    parser.add_argument("--incremental-streaming-output", action="store_true")
-    return parser.parse_known_args()[0]
+    """Every flag of the real release: its own list is the help text, and an unknown flag is an error."""
+    parser = argparse.ArgumentParser(prog="launch_server.py", allow_abbrev=False)
+    for names in (line.split() for line in FLAGS.read_text().splitlines()):
+        parser.add_argument(*names, nargs="*")
+    parsed = parser.parse_args()
+    for name, value in vars(parsed).items():
+        setattr(parsed, name, value if value is None or len(value) > 1 else (value or [True])[0])
+    return parsed
+
+
+def number(name: str) -> int:
+    return int(getattr(ARGS, name) or 0)
 
 
 ARGS = parse()
-STEPS, TOPK = ARGS.speculative_num_steps, ARGS.speculative_eagle_topk
-TOKENS = STEPS + 1 if TOPK == 1 else ARGS.speculative_num_draft_tokens
+STEPS, TOPK = number("speculative_num_steps"), number("speculative_eagle_topk")
+TOKENS = STEPS + 1 if TOPK == 1 else number("speculative_num_draft_tokens")
 FAULT = json.loads(os.environ.get("FAKE_FAULTS", "{}")).get(
-    os.path.basename(ARGS.speculative_draft_model_path), ""
+    os.path.basename(ARGS.speculative_draft_model_path or ""), ""
 )
 
 
@@ -124,7 +119,9 @@ async def server_info(_: web.Request) -> web.Response:
         "speculative_num_steps": STEPS or None,
         "speculative_eagle_topk": TOPK or None,
         "speculative_num_draft_tokens": TOKENS or None,
-        "max_running_requests": ARGS.max_running_requests,
+        "max_running_requests": number("max_running_requests"),
+        "page_size": 1,
+        "disable_overlap_schedule": bool(STEPS),
     }
     return web.json_response({**info, "internal_states": [info]})
 
@@ -135,14 +132,24 @@ async def fine(_: web.Request) -> web.Response:
 
 def main() -> None:
     print(f"server_args={vars(ARGS)}", flush=True)
+    if FAULT == "out_of_memory" and float(ARGS.mem_fraction_static or 0.88) > 0.8:
+        print("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", flush=True)
+        sys.exit(1)
+    if FAULT == "port_taken" and not os.path.exists(f"{os.environ['FAKE_STATE']}/port_taken"):
+        Path(os.environ["FAKE_STATE"], "port_taken").touch()
+        print(
+            "ERROR: [Errno 98] error while attempting to bind on address: address already in use", flush=True
+        )
+        time.sleep(60)
     if FAULT == "crash_at_start":
         time.sleep(0.2)
         print("RuntimeError: mat1 and mat2 shapes cannot be multiplied (29x192 and 96x32)", flush=True)
         sys.exit(1)
     app = web.Application()
     app.add_routes([web.post("/generate", generate), web.post("/flush_cache", fine)])
+    app.add_routes([web.post("/abort_request", fine)])
     app.add_routes([web.get("/server_info", server_info), web.get("/ready", fine)])
-    web.run_app(app, host=ARGS.host, port=ARGS.port, print=None, shutdown_timeout=0.5)
+    web.run_app(app, host=ARGS.host, port=number("port"), print=None, shutdown_timeout=0.5)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,93 @@
+"""Ports for one launch: below the ephemeral range, free now, and not promised to another launch.
+
+SGLang binds its HTTP port only after loading, minutes after anyone could have looked; NCCL and clients take
+ephemeral ports meanwhile. So every launch gets a block of its own, below the kernel's ephemeral range, and
+holds a lock on it until its server is gone: two launches on one machine never share a block.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import random
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+FIRST, LAST = 12_000, 22_000
+"""22000 to 29999 is where SGLang (0.5.22 and later) looks for NCCL ports of its own, 32768 the usual start of the
+ephemeral range."""
+
+BLOCK = 2
+"""The HTTP port and, next to it, the one of NCCL's store."""
+
+EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+class NoPortError(OSError):
+    """All blocks are taken."""
+
+
+@contextmanager
+def port_block() -> Iterator[int]:
+    """The first port of a free block of BLOCK, kept for this process as long as the context lasts.
+
+    Raises:
+        NoPortError: every block below the ephemeral range is taken.
+    """
+    blocks = list(range(FIRST, min(LAST, _ephemeral_start()) - BLOCK, BLOCK))
+    random.SystemRandom().shuffle(blocks)
+    directory = Path(tempfile.gettempdir()) / "sweeper-ports"
+    directory.mkdir(mode=0o777, exist_ok=True)
+    with contextlib.suppress(PermissionError):  # someone else made it
+        directory.chmod(0o777)
+    for first in blocks:
+        if not all(is_free(port) for port in range(first, first + BLOCK)):
+            continue
+        lock = _locked(directory / str(first))
+        if lock is None:
+            continue
+        try:
+            yield first
+        finally:
+            Path(lock.name).unlink(missing_ok=True)
+            lock.close()
+        return
+    raise NoPortError(f"no free block of {BLOCK} ports between {FIRST} and {blocks[-1] if blocks else LAST}")
+
+
+def is_free(port: int, host: str = "127.0.0.1") -> bool:
+    """Whether a server could bind the port now (as SGLang does: address reuse allowed)."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+        return True
+
+
+def _locked(path: Path) -> IO[str] | None:
+    try:
+        file = path.open("a")
+    except OSError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        return None
+    if not path.exists():  # its owner ended between our opening and locking it
+        file.close()
+        return None
+    return file
+
+
+def _ephemeral_start() -> int:
+    try:
+        return int(EPHEMERAL.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return LAST
