@@ -65,7 +65,7 @@ class LiveView:
         """Candidates that will not be launched, grouped by the reason."""
         reasons = Counter(configs.values())
         for why, count in reasons.items():
-            self._say(f"[yellow]{count} config(s) skipped[/], they would fail alike: {escape(why)}")
+            self._say(f"[yellow]{count} config(s) skipped[/]: {escape(why)}")
 
     def finished(self, number: int, record: TrialRecord, speedups: Mapping[int, Interval]) -> None:
         if record.failure:

@@ -96,7 +96,7 @@ class StudyReport(Row):
     baseline: list[BaselineRow]
     trials: list[TrialRow]
     skipped: dict[str, str] = Field(
-        {}, description="configs left out since they would fail like another, and why"
+        {}, description="configs left out since their launch could teach nothing, and why"
     )
     pins: list[Pin] = Field(
         [], description="flags that the baseline and the trials share explicitly, and why"

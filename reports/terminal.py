@@ -121,13 +121,13 @@ def break_even_lines(report: StudyReport) -> list[str]:
 def failure_lines(report: StudyReport) -> list[str]:
     """Every failed trial with what to do about it, and the configs that were left out on its account."""
     failed = [trial for trial in report.trials if trial.failure_class]
-    lines = ["\n[bold]Failures[/]"] if failed else []
+    lines = ["\n[bold]Failures[/]"] if failed or report.skipped else []
     for trial in failed:
         what = escape(trial.failure or "")
         lines.append(f"  trial {trial.number} [red]{trial.failure_class}[/] {trial.config}: {what}")
         lines.append(f"    next: {escape(trial.next_step or '')}")
     for why, count in Counter(report.skipped.values()).items():
-        lines.append(f"  {count} config(s) skipped, they would fail alike: {escape(why)}")
+        lines.append(f"  {count} config(s) skipped: {escape(why)}")
     return lines
 
 

@@ -121,7 +121,7 @@ class Sweep:
         self._same_settings_or_refuse(settings)
         self.run.write_study(self.config)
         self._requeue_stale()
-        self._skip_the_hopeless()
+        self._skip_the_pointless()
         if self._wants_more() or remeasure_baseline:
             baseline = self._baseline(settings, remeasure_baseline)
             self.run.write_baseline(baseline)
@@ -250,27 +250,27 @@ class Sweep:
         else:
             self._fail(trial, record)
         self.display.finished(trial.number, record, speedups)
-        if record.failure:
-            self._skip_the_hopeless()
+        self._skip_the_pointless()
 
-    def _skip_the_hopeless(self) -> None:
-        """Leave out candidates that would fail as another one did: a draft that cannot load fails all its configs.
+    def _skip_the_pointless(self) -> None:
+        """Leave out candidates whose launch could teach nothing.
 
-        What follows from the stored failures alone, so a resumed study skips the same ones.
+        One would fail as another did (a draft that cannot load fails all its configs), or it is what the server of
+        another trial really ran. This follows from the stored trials alone, so a resumed study skips the same ones.
         """
-        failed = [
+        ended = [
             (trial.number, record)
             for trial in self._trials()
-            if trial.state == TrialState.FAIL and not trial.user_attrs.get(REQUEUE)
-            if (record := record_of(trial)) is not None and record.failure is not None
+            if trial.state.is_finished() and not trial.user_attrs.get(REQUEUE)
+            if (record := record_of(trial)) is not None
         ]
         used = taken(self.study)
         skipped = {
-            config: f"{record.failure.kind.value} in trial {number}: {record.failure.message}"
+            config: why
             for config in self.by_config
             if config not in used
-            for number, record in failed
-            if record.failure and concerns(record.failure, record.effective, config)
+            for number, record in ended
+            if (why := _reason_to_skip(config, number, record))
         }
         new = {config: why for config, why in skipped.items() if config not in self.sampler.skipped}
         self.sampler.skipped = skipped
@@ -357,6 +357,15 @@ class Sweep:
             spent = sum(time.monotonic() - started for _, started in self.running.values())
             tally = replace(tally, eta_s=max(0.0, (left * mean - spent) / self.servers.size()))
         return tally
+
+
+def _reason_to_skip(config: SpeculationConfig, number: int, record: TrialRecord) -> str:
+    """Why a trial makes the launch of another config pointless; empty if it does not."""
+    if record.failure and concerns(record.failure, record.effective, config):
+        return f"fails as trial {number} did: {record.failure.kind.value}: {record.failure.message}"
+    if not record.failure and record.effective == config:
+        return f"is what the server of trial {number} ran"
+    return ""
 
 
 def _drift(now: TrialRecord, before: TrialRecord, concurrency: int) -> float:

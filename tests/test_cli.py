@@ -78,7 +78,8 @@ def test_a_sweep_with_faults_from_start_to_export(write_study: WriteStudy) -> No
     run = path.parent / "runs" / "small"
     states = [t.state for t in trials(path)]
     assert states.count(TrialState.COMPLETE) == 2
-    assert states.count(TrialState.FAIL) == 2
+    assert states.count(TrialState.FAIL) == 1  # the draft's other config is not launched
+    assert "1 config(s) skipped: fails as trial 2 did: DRAFT_INCOMPATIBLE" in done.stdout
     failed = next(t for t in trials(path) if t.state == TrialState.FAIL)
     assert "mat1 and mat2" in failed.user_attrs["failure"]
     assert failed.user_attrs["record"]["failure"]["log_tail"]
@@ -91,9 +92,13 @@ def test_a_sweep_with_faults_from_start_to_export(write_study: WriteStudy) -> No
         rows = pd.read_parquet(run / "requests" / f"trial-{trial.number:04d}.parquet")
         assert set(rows.concurrency) == {1, 4}
         assert rows.completion_tokens.sum() == 16 * 16
-    assert set(pd.read_csv(run / "trials.csv").trial) == {0, 1, 2, 3}
+    assert set(pd.read_csv(run / "trials.csv").trial) == {0, 1, 2}
 
     report = json.loads(sweeper("report", str(run), "--json").stdout)
+    assert list(report["skipped"]) == ["EAGLE3 b 3/1/4"]
+    assert {pin["flag"] for pin in report["pins"]} >= {"max-running-requests", "random-seed"}
+    assert "disable_overlap_schedule is True, False without speculation (2 trials)" in report["confounders"]
+    assert report["trials"][-1]["next_step"].startswith("compare the draft's config.json")
     assert report["winner"] in [t.number for t in complete]
     assert report["trials"][0]["loads"][0]["speedup"]["low"] > 1
 
@@ -109,10 +114,22 @@ def test_a_sweep_with_faults_from_start_to_export(write_study: WriteStudy) -> No
     again = sweeper("run", str(path))
     assert again.returncode == 0
     assert "aseline measured" not in again.stdout  # nothing is left to do, so nothing is launched
-    assert len(trials(path)) == 4
+    assert len(trials(path)) == 3
     mixed = sweeper("run", str(path), "--remeasure-baseline")
     assert mixed.returncode == 2
     assert "a new baseline needs a new study" in mixed.stderr
+
+
+def test_what_a_server_really_ran_is_not_launched_again(write_study: WriteStudy) -> None:
+    """The server of 3/1/4 says that it runs 1/1/2, against the rules: recorded, and 1/1/2 counts as measured."""
+    grid = {"algorithm": "EAGLE3", "drafts": "a", "num_steps": [3, 1]}
+    path = write_study(engine={"env": {"FAKE_FAULTS": '{"draft_a": "other_steps"}'}}, space={"grids": [grid]})
+    done = sweeper("run", str(path))
+    assert done.returncode == 0, done.stderr
+    [trial] = trials(path)
+    assert trial.user_attrs["config"] == "EAGLE3 a 1/1/2"
+    assert any("the server runs" in override for override in trial.user_attrs["overrides"])
+    assert "1 config(s) skipped: is what the server of trial 0 ran" in done.stdout
 
 
 def test_baselines_are_reused_by_other_studies_unless_asked_not_to(write_study: WriteStudy) -> None:

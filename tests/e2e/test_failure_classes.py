@@ -252,3 +252,17 @@ def disturbed(plan: TrialPlan, log: Path, disturb: Callable[[psutil.Process], No
         [server] = [p for p in servers(str(study.engine.model)) if p.pid not in known]
         disturb(server)
         return job.result()
+
+
+@pytest.mark.slow
+def test_ten_starts_and_stops_leave_nothing(plan: TrialPlan, tmp_path: Path) -> None:
+    before, ours = traces(), {p.pid for p in psutil.Process().children(recursive=True)}
+    for cycle in range(10):
+        result = launch(plan, Case(FailureClass.CRASH), tmp_path / f"{cycle}.log")
+        assert result.record.failure is None
+        assert result.leak is None
+        port = int(result.record.command[result.record.command.index("--port") + 1])
+        assert process.is_free(port)
+    assert traces() == before
+    assert {p.pid for p in psutil.Process().children(recursive=True)} == ours
+    assert servers(str(plan.study.engine.model)) == []

@@ -2,8 +2,8 @@
 
 The environment variable FAKE_FAULTS holds JSON: {"<draft path's last part>": "<fault>"} with the faults
 ``crash_at_start``, ``crash_while_serving``, ``error_in_stream``, ``abort``, ``no_counters``, ``other_tokens``,
-``hang``, ``out_of_memory`` (above a memory share of 0.8), ``port_taken`` (once; FAKE_STATE names a directory to
-remember it); "" as the key means the launch without a draft.
+``hang``, ``other_steps`` (it says it runs 1/1/2), ``out_of_memory`` (above a memory share of 0.8) and ``port_taken``
+(once; FAKE_STATE names a directory to remember it in); "" as the key means the launch without a draft.
 """
 
 from __future__ import annotations
@@ -112,13 +112,14 @@ async def generate(request: web.Request) -> web.StreamResponse:
 
 
 async def server_info(_: web.Request) -> web.Response:
+    steps, tokens = (1, 2) if FAULT == "other_steps" else (STEPS, TOKENS)
     info = {
         "version": "0.5.23",
         "api_key": ARGS.api_key,
         "speculative_algorithm": ARGS.speculative_algorithm or None,
-        "speculative_num_steps": STEPS or None,
+        "speculative_num_steps": steps or None,
         "speculative_eagle_topk": TOPK or None,
-        "speculative_num_draft_tokens": TOKENS or None,
+        "speculative_num_draft_tokens": tokens or None,
         "max_running_requests": number("max_running_requests"),
         "page_size": 1,
         "disable_overlap_schedule": bool(STEPS),
