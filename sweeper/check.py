@@ -12,7 +12,7 @@ from sweeper.records import Pin
 from sweeper.releases import NEWEST_KNOWN, is_newer_than_known
 from sweeper.search import make_sampler
 from sweeper.server.command import Address, launch_command, launch_environment, public_command
-from sweeper.server.install import installed_version
+from sweeper.server.install import NoHelpError, installed_version
 from sweeper.server.prepare import look_up
 from sweeper.server.setup import EngineSetup, context_of, shared_pins, wants_resolving
 from sweeper.space import Enumeration, enumerate_space
@@ -52,9 +52,8 @@ class CheckReport(_Model):
     launches: int = Field(description="servers a run would start, the baseline not counted")
     prompts: int = Field(description="requests measured per launch")
     engine_version: str
-    engine_found: bool = Field(
-        description="whether SGLang is installed here; if not, the newest known rules were used and the flags of "
-        "engine.extra_args were not looked up"
+    flags_looked_up: bool = Field(
+        description="whether engine.extra_args was compared with the flags of the SGLang that is installed here"
     )
     pins: list[Pin] = Field(description="flags that the baseline and every trial get explicitly, and why")
     resolved_at_start: bool = Field(
@@ -79,17 +78,22 @@ def usable_space(config: StudyConfig, setup: EngineSetup) -> Enumeration:
     return space
 
 
-def local_setup(config: StudyConfig) -> tuple[EngineSetup, bool]:
-    """The SGLang that is installed here, or else the newest known release; and whether it was found.
+def local_setup(config: StudyConfig) -> tuple[EngineSetup, list[str]]:
+    """The SGLang that is installed here, or else the newest known release; and what of it could not be looked up.
 
     Raises:
         SweeperError: it is installed and lacks a flag of the study.
     """
     try:
-        installed_version(config.engine.python, launch_environment(config).get("PYTHONPATH"))
+        version = installed_version(config.engine.python, launch_environment(config).get("PYTHONPATH"))
     except SweeperError:
-        return EngineSetup(pins=shared_pins(config, NEWEST_KNOWN)), False
-    return look_up(config), True
+        setup = EngineSetup(pins=shared_pins(config, NEWEST_KNOWN))
+        return setup, [f"SGLang is not installed here: rules and flags are those of {NEWEST_KNOWN}"]
+    try:
+        return look_up(config), []
+    except NoHelpError as error:  # installed, but for other processors than this machine has
+        setup = EngineSetup(version, pins=shared_pins(config, version))
+        return setup, [f"flags of engine.extra_args were not looked up: {error}"]
 
 
 def check_study(config: StudyConfig) -> CheckReport:
@@ -98,12 +102,11 @@ def check_study(config: StudyConfig) -> CheckReport:
     Raises:
         SweeperError: empty space, unusable prompts, an unknown server flag, or a sampler whose packages are missing.
     """
-    setup, found = local_setup(config)
+    setup, warnings = local_setup(config)
     space = usable_space(config, setup)
     prompts = plan_prompts(config)
     make_sampler(config.search, space.candidates)
     command = launch_command(config, space.candidates[0].requested, setup, Address(30000, "KEY"))
-    warnings = []
     if is_newer_than_known(setup.version):
         warnings.append(
             f"SGLang {setup.version} is newer than {NEWEST_KNOWN}, the newest release whose rules are known: they are "
@@ -125,7 +128,7 @@ def check_study(config: StudyConfig) -> CheckReport:
         launches=min(config.search.max_trials or len(space.candidates), len(space.candidates)),
         prompts=sum(len(group) for group in prompts.by_load.values()),
         engine_version=setup.version,
-        engine_found=found,
+        flags_looked_up=setup.flags is not None,
         pins=list(setup.pins),
         resolved_at_start=wants_resolving(config, setup.pins),
         warnings=warnings,

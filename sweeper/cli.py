@@ -146,10 +146,9 @@ def _print_check(report: CheckReport) -> None:
             "attention backend, page size, memory share", "", "at the start, on the servers' own node"
         )
     console.print(pins)
-    found = "" if report.engine_found else " (not installed here: newest known rules, flags not looked up)"
     console.print(
         f"{report.launches} launches and the baseline, {report.prompts} requests each; "
-        f"SGLang {report.engine_version}{found}",
+        f"SGLang {report.engine_version}",
         highlight=False,
     )
     for warning in report.warnings:

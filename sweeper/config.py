@@ -10,7 +10,16 @@ import re
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from sweeper.speculation import ALGORITHMS, Algorithm, Parameter
 
@@ -27,14 +36,20 @@ OWNED_FLAGS = frozenset(
         "max-running-requests",
         "model",
         "model-path",
+        "nccl-port",
         "port",
         "random-seed",
         "tensor-parallel-size",
         "tp",
         "tp-size",
+        "speculative-adaptive",
+        "speculative-algorithm",
+        "speculative-draft-model",
+        *(algorithm.draft_flag for algorithm in ALGORITHMS.values()),
+        *(p.flag for algorithm in ALGORITHMS.values() for p in algorithm.parameters),
     }
 )
-"""Flags that the sweep sets itself, equally on both arms; a study file must not set them."""
+"""Flags that the sweep sets itself: equally on both arms, or as the config says. A study file must not set them."""
 
 
 def _name(value: str) -> str:
@@ -89,7 +104,9 @@ class Engine(Section):
         None, description="interpreter that has SGLang; default: the one running the sweep"
     )
     extra_args: dict[str, bool | int | float | str | list[int | float | str]] = Field(
-        default_factory=dict, description="server flags by name, e.g. mem-fraction-static: 0.85"
+        default_factory=dict,
+        description="server flags by name, e.g. mem-fraction-static: 0.85; those named speculative-* go to "
+        "speculating servers only",
     )
     env: dict[str, str] = Field(
         default_factory=dict,
@@ -101,7 +118,7 @@ class Engine(Section):
     def _only_free_flags(self) -> Engine:
         for flag in self.extra_args:
             name = flag.lstrip("-").replace("_", "-")
-            if name in OWNED_FLAGS or name.startswith("speculative-"):
+            if name in OWNED_FLAGS:
                 raise ValueError(f"extra_args.{flag} is set by the sweep itself; remove it")
         return self
 
@@ -143,23 +160,29 @@ class Grid(Section):
 
 
 def _check_parameters(algorithm: Algorithm, values: dict[str, list[int | str]]) -> None:
-    """Raises ValueError where a grid's keys or values are none of the algorithm's parameters."""
+    """Raises ValidationError, at the key's place, where a key or a value is none of the algorithm's parameters."""
     names = [parameter.name for parameter in algorithm.parameters]
     for key, given in values.items():
         parameter = algorithm.parameter(key)
         if parameter is None:
             near = get_close_matches(key, names, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"{algorithm.name} has no parameter {key!r}, it takes {', '.join(names)}{hint}")
-        wrong = [v for v in given if not _fits(parameter, v)]
-        if wrong:
-            wanted = " or ".join(parameter.choices) or "integers"
-            raise ValueError(f"{key} of {algorithm.name} takes {wanted}, not {wrong[0]!r}")
+            raise _wrong(f"{algorithm.name} has no such key, it takes {', '.join(names)}{hint}", key)
+        for index, value in enumerate(given):
+            if not _fits(parameter, value):
+                wanted = " or ".join(parameter.choices) or "integers"
+                raise _wrong(f"{algorithm.name} takes {wanted} here, not {value!r}", key, index)
     missing = [p.name for p in algorithm.parameters if p.required and p.name not in values]
     if missing:
         raise ValueError(f"{algorithm.name} needs {' and '.join(missing)}")
     if "topk" in names and "num_draft_tokens" not in values and any(k != 1 for k in values.get("topk", ())):
         raise ValueError("num_draft_tokens must be given where topk is not 1: SGLang needs all three numbers")
+
+
+def _wrong(message: str, *place: str | int) -> ValidationError:
+    """An error at a place inside the section that is being validated."""
+    kind = PydanticCustomError("study_file", "{message}", {"message": message})
+    return ValidationError.from_exception_data("Grid", [InitErrorDetails(type=kind, loc=place, input=None)])
 
 
 def _fits(parameter: Parameter, value: int | str) -> bool:

@@ -190,7 +190,8 @@ def _one_launch(plan: TrialPlan, order: TrialOrder, log: Path, watch: Watch) -> 
     finally:
         watch.phase("idle")
     text = log.read_text("utf-8", "replace") if log.exists() else ""
-    return progress.result(state, failure, text.replace(progress.address.api_key, "***"))
+    key = progress.address.api_key
+    return progress.result(state, failure, text.replace(key, "***") if key else text)
 
 
 def _launch_and_measure(
@@ -239,9 +240,8 @@ def _outcome(
 
 def _failure_while_serving(problem: Exception, server: ServerProcess) -> Failure:
     """A failed load, or the death of the server that made it fail."""
-    deadline = (
-        time.monotonic() + DYING_S
-    )  # a dying server drops its connections before its processes are gone
+    # A dying server drops its connections before its processes are gone.
+    deadline = time.monotonic() + DYING_S
     while server.alive and time.monotonic() < deadline:
         time.sleep(0.1)
     if not server.alive:

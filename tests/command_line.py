@@ -37,3 +37,10 @@ def servers(*words: str) -> list[psutil.Process]:
         if command[1:3] == ["-m", "sglang.launch_server"] and all(w in " ".join(command) for w in words):
             found.append(process)
     return found
+
+
+def scheduler_of(server: psutil.Process) -> psutil.Process:
+    """The scheduler of a launcher: its first worker, with or without a title."""
+    commands = {p: " ".join(p.cmdline()) for p in server.children()}
+    workers = [p for p, command in commands.items() if "sglang::" in command or "spawn_main" in command]
+    return min(workers, key=lambda p: (p.create_time(), p.pid))

@@ -70,7 +70,9 @@ def test_report_of_nothing_names_the_runs_there_are() -> None:
 
 def test_a_sweep_with_faults_from_start_to_export(write_study: WriteStudy) -> None:
     """Draft b crashes; draft a is measured. Both end in the study, the report, the table and the files."""
-    path = write_study(engine={"env": {"FAKE_FAULTS": '{"draft_b": "crash_at_start"}'}})
+    path = write_study(
+        engine={"env": {"FAKE_FAULTS": '{"draft_b": "crash_at_start"}'}}, resources={"max_servers": 1}
+    )
     done = sweeper("run", str(path))
     assert done.returncode == 0, done.stderr
     assert "Baseline measured" in done.stdout

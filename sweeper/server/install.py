@@ -22,6 +22,11 @@ from sweeper.user_cache import user_cache
 HELP_TIMEOUT_S = 300.0
 """Importing SGLang takes half a minute on a slow disk or processor."""
 
+
+class NoHelpError(SweeperError):
+    """SGLang is installed, but does not start far enough to be asked anything."""
+
+
 _flag_table_json: TypeAdapter[FlagTable] = TypeAdapter(FlagTable)
 
 
@@ -112,10 +117,10 @@ def _run(command: Sequence[str], environment: Mapping[str, str], given: str, wha
             env=dict(environment),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise SweeperError(f"SGLang of {command[0]} cannot be asked for {what}: {error}") from None
+        raise NoHelpError(f"SGLang of {command[0]} cannot be asked for {what}: {error}") from None
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        raise SweeperError(f"SGLang of {command[0]} cannot be asked for {what}: {last}")
+        raise NoHelpError(f"SGLang of {command[0]} cannot be asked for {what}: {last}")
     return done.stdout
 
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import re
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 SHARED_MEMORY = Path("/dev/shm")
+_MAPPED = re.compile(rf"{SHARED_MEMORY}/(.+?)(?: \(deleted\))?$", re.MULTILINE)
 GPU_TOLERANCE_BYTES = 512 * 2**20
 """Memory by which a GPU may differ before and after a server: driver contexts of others come and go."""
 
@@ -23,10 +25,8 @@ def mapped_shared_memory(pids: Iterable[int]) -> set[Path]:
     for pid in pids:
         process = Path("/proc") / str(pid)
         with contextlib.suppress(OSError):
-            for line in (process / "maps").read_text().splitlines():
-                _, _, path = line.partition(f"{SHARED_MEMORY}/")
-                if path:
-                    files.add(SHARED_MEMORY / path.removesuffix(" (deleted)"))
+            for path in _MAPPED.findall((process / "maps").read_text()):
+                files.add(SHARED_MEMORY / path)
         with contextlib.suppress(OSError):
             for descriptor in (process / "fd").iterdir():
                 with contextlib.suppress(OSError):

@@ -37,13 +37,14 @@ KILL_GRACE_S = 10.0
 PORT_GRACE_S = 10.0
 GPU_GRACE_S = 30.0
 POLL_S = 0.25
+LOOK_EVERY_S = 2.0
 
 PORT_TAKEN = re.compile(r"\[Errno 98\]|Port is already in use")
 """SGLang prints it after loading, and then goes on for two minutes, or even says that it is ready."""
 
-CREW = ("sglang::", "sgl_diffusion::")
-"""Beginnings of the names that SGLang gives to its worker processes. All of them are needed; releases before
-0.5.10 go on without them, and answer nothing."""
+CREW = ("sglang::", "multiprocessing.spawn")
+"""What stands in the command lines of SGLang's worker processes, before or after they got a title. All of them are
+needed; releases before 0.5.10 go on without them, and answer nothing."""
 
 
 class ServerDiedError(Exception):
@@ -84,6 +85,8 @@ class ServerProcess:
         self.client = ServerClient(address)
         self._log_path = log
         self._crew: dict[psutil.Process, str] = {}
+        self._shared_memory: set[Path] = set()
+        self._looked_at = 0.0
         self._scratch = Path(tempfile.mkdtemp(prefix="sweeper-"))
         self._gpu_memory = gpu_memory_used(visible_gpus(environment))
         self._stopped = False
@@ -127,7 +130,7 @@ class ServerProcess:
             raise ServerDiedError(f"the server exited with code {code}", self.log())
         lost = self._lost_workers()
         if lost:
-            raise ServerDiedError(f"the server lost its process {', '.join(lost)}", self.log())
+            raise ServerDiedError(f"the server lost {', '.join(lost)}", self.log())
 
     def wait_until_ready(self, timeout_s: float, interrupted: Callable[[], bool] = lambda: False) -> None:
         """Block until *this* server serves: it alone knows the launch's key, and says it is ready.
@@ -141,10 +144,12 @@ class ServerProcess:
         while time.monotonic() < deadline:
             if interrupted():
                 raise InterruptedError("launch interrupted")
+            self._note_shared_memory(LOOK_EVERY_S)
             self.raise_if_dead()
             try:
                 if self.client.is_ready():
                     self._note_crew()
+                    self._note_shared_memory()
                     return
             except ServerUnreachableError:
                 pass
@@ -174,7 +179,7 @@ class ServerProcess:
         """End the server in order, or ``at_once`` with SIGKILL if it hangs, and wait until nothing is left.
 
         In order: abort the requests, which it would otherwise finish first; TERM to the group; KILL after a
-        grace period. Calling it again does nothing.
+        grace period. What is left of a server that lost a process is killed at once. Calling it again does nothing.
 
         Raises:
             LeakError: a process survived SIGKILL, or the ports or the GPU memory did not come back.
@@ -182,17 +187,18 @@ class ServerProcess:
         if self._stopped:
             return
         self._stopped = True
-        shared_memory = mapped_shared_memory(p.pid for p in self._members())
-        if not at_once and self.alive:
+        self._note_shared_memory()
+        in_order = self.alive and not at_once
+        if in_order:
             self.client.abort_all()
             self._signal(signal.SIGTERM)
-        if at_once or not self._gone(TERM_GRACE_S):
+        if not (in_order and self._gone(TERM_GRACE_S)):
             self._signal(signal.SIGKILL)
             if not self._gone(KILL_GRACE_S):
                 raise LeakError(f"processes survived SIGKILL: {self._members()}")
         if self._process.stdin:
             self._process.stdin.close()
-        remove_shared_memory(shared_memory)
+        remove_shared_memory(self._shared_memory)
         shutil.rmtree(self._scratch, ignore_errors=True)
         self._wait_for_ports()
         held = wait_for_gpu_memory(self._gpu_memory, GPU_GRACE_S) if self._gpu_memory else {}
@@ -228,9 +234,19 @@ class ServerProcess:
     def _lost_workers(self) -> list[str]:
         return [f"{name} ({process.pid})" for process, name in self._crew.items() if not _lives(process)]
 
+    def _note_shared_memory(self, at_most_every_s: float = 0.0) -> None:
+        """Remember whose files lie in /dev/shm: of a process that was killed nobody can tell any more."""
+        if time.monotonic() - self._looked_at >= at_most_every_s:
+            self._shared_memory |= mapped_shared_memory(p.pid for p in self._members())
+            self._looked_at = time.monotonic()
+
     def _note_crew(self) -> None:
-        names = {process: process.name() for process in self._members()}
-        self._crew = {process: name for process, name in names.items() if name.startswith(CREW)}
+        commands = {process: " ".join(process.cmdline()) for process in self._members()}
+        self._crew = {
+            process: command.strip() if command.startswith(CREW[0]) else "a worker process"
+            for process, command in commands.items()
+            if any(part in command for part in CREW)
+        }
 
 
 def _lives(process: psutil.Process) -> bool:

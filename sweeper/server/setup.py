@@ -244,7 +244,8 @@ def server_flags(study: StudyConfig, config: SpeculationConfig, setup: EngineSet
     """
     flags: Flags = {"model-path": study.engine.model, "tp-size": study.engine.tensor_parallel}
     flags |= {pin.flag: pin.value for pin in setup.pins}
-    flags |= own_flags(study)
+    own = own_flags(study)
+    flags |= {name: v for name, v in own.items() if config.speculates or not name.startswith("speculative-")}
     flags |= speculation_flags(study, config)
     return {setup.spell(name): value for name, value in flags.items()}
 

@@ -30,7 +30,7 @@ from sweeper.speculation import NO_SPECULATION, SpeculationConfig
 from sweeper.study import NO_CANDIDATE
 from sweeper.trial import TrialOrder, TrialPlan, Watch, run_trial
 from sweeper.workload.prompts import plan_prompts
-from tests.command_line import servers
+from tests.command_line import scheduler_of, servers
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
@@ -225,7 +225,7 @@ def test_faults_of_a_serving_server(plan: TrialPlan, tmp_path: Path, monkeypatch
         port = int(server.cmdline()[server.cmdline().index("--port") + 1])
         with fixed_port(monkeypatch, port):
             record["second"] = launch(plan, Case(FailureClass.PORT), tmp_path / "second.log").record
-        kill_scheduler(server)
+        scheduler_of(server).kill()
 
     first = disturbed(plan, tmp_path / "first.log", second)
     assert record["second"].failure.kind is FailureClass.PORT
@@ -233,24 +233,23 @@ def test_faults_of_a_serving_server(plan: TrialPlan, tmp_path: Path, monkeypatch
     assert first.record.failure.kind is FailureClass.CRASH
 
 
-def kill_scheduler(server: psutil.Process) -> None:
-    [scheduler] = [p for p in server.children(recursive=True) if p.name().startswith("sglang::sched")]
-    scheduler.kill()
-
-
 def disturbed(plan: TrialPlan, log: Path, disturb: Callable[[psutil.Process], None]) -> TrialResult:
     """A long trial without speculation; ``disturb`` gets its launcher once it serves."""
     workload = plan.study.workload.model_copy(update={"max_new_tokens": 1500, "ignore_eos": True})
     study = plan.study.model_copy(update={"workload": workload})
-    serving = threading.Event()
-    watch = Watch(lambda phase: serving.set() if "warming up" in phase else None)
+    serving, over = threading.Event(), threading.Event()
+    watch = Watch(lambda phase: serving.set() if "warming up" in phase else None, over.is_set)
     known = {p.pid for p in servers(str(study.engine.model))}
     with ThreadPoolExecutor(1) as pool:
         job = pool.submit(run_trial, replace(plan, study=study), TrialOrder(NO_CANDIDATE, (1,)), log, watch)
-        assert serving.wait(300)
-        time.sleep(2)
-        [server] = [p for p in servers(str(study.engine.model)) if p.pid not in known]
-        disturb(server)
+        try:
+            assert serving.wait(300)
+            time.sleep(2)
+            [server] = [p for p in servers(str(study.engine.model)) if p.pid not in known]
+            disturb(server)
+        except BaseException:
+            over.set()
+            raise
         return job.result()
 
 

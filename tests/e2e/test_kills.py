@@ -20,7 +20,7 @@ from sweeper.server.process import session_members
 from sweeper.study import NO_CANDIDATE
 from sweeper.trial import TrialOrder, TrialPlan
 from sweeper.workload.prompts import plan_prompts
-from tests.command_line import servers
+from tests.command_line import scheduler_of, servers
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -73,10 +73,6 @@ def result(pool: ServerPool, tag: str, timeout_s: float) -> TrialResult:
             assert found == tag
             return outcome
     raise AssertionError(f"trial {tag} did not end within {timeout_s:.0f} s")
-
-
-def scheduler_of(server: psutil.Process) -> psutil.Process:
-    return next(p for p in server.children(recursive=True) if p.name().startswith("sglang::sched"))
 
 
 def actor_of(server: psutil.Process) -> int:

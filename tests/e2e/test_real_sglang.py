@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +20,7 @@ import requests
 import yaml
 from optuna.trial import FrozenTrial, TrialState
 
-from sweeper.server.process import ServerProcess, free_address, session_members
+from sweeper.server.process import ServerProcess, fresh_address, session_members
 from sweeper.stored_trial import config_of
 from sweeper.testbed.environment import server_environment
 from tests.command_line import servers, start_sweeper, sweeper
@@ -59,9 +61,16 @@ def finished(testbed: Path, tmp_path_factory: pytest.TempPathFactory) -> Finishe
                 "standalone": {"path": str(testbed / "draft_standalone")},
             },
             "grids": [
-                {"algorithm": "EAGLE3", "drafts": "full", "num_steps": 3, "num_draft_tokens": 16},
+                {"algorithm": "EAGLE3", "drafts": "full", "num_steps": 4, "num_draft_tokens": 24},
                 {"algorithm": "EAGLE3", "drafts": "full", "num_steps": 4, "topk": 4, "num_draft_tokens": 12},
-                {"algorithm": "EAGLE3", "drafts": "full", "num_steps": 3},
+                {"algorithm": "EAGLE3", "drafts": "full", "num_steps": 4},
+                {
+                    "algorithm": "EAGLE3",
+                    "drafts": "full",
+                    "num_steps": 3,
+                    "topk": 2,
+                    "num_draft_tokens": [12, 16],
+                },
                 {"algorithm": "STANDALONE", "drafts": "standalone", "num_steps": 2},
             ],
         },
@@ -102,6 +111,17 @@ def kill_while_serving(driver: Any) -> int:
     raise AssertionError("the tree's server never served")
 
 
+def test_check_said_beforehand_what_would_be_changed_and_refused(finished: Finished) -> None:
+    said = json.loads(sweeper("check", str(finished.path / "real.yaml"), "--json").stdout)
+    assert said["asked"] == 6
+    assert [m["requested"]["num_draft_tokens"] for m in said["merges"]] == [5]
+    assert [r["requested"]["num_draft_tokens"] for r in said["rejections"]] == [12, 16]
+    assert said["candidates"][0]["overrides"][0].startswith("num_draft_tokens 24 -> 5")
+    assert said["flags_looked_up"]
+    shapes = {config_of(t).shape for t in finished.trials}
+    assert shapes == {"4/1/5", "4/4/12", "2/1/3"}
+
+
 def test_the_study_finishes_with_one_failed_trial(finished: Finished) -> None:
     assert finished.exit_code == 0
     states = sorted(t.state.name for t in finished.trials)
@@ -124,9 +144,9 @@ def test_no_process_is_left(finished: Finished) -> None:
 
 
 def test_the_silent_override_is_recorded_and_launched_once(finished: Finished) -> None:
-    trial = finished.trial("3/1/4")
-    assert trial.user_attrs["requested"] == "EAGLE3 full 3/1/16"
-    assert "num_draft_tokens 16 -> 4" in trial.user_attrs["overrides"][0]
+    trial = finished.trial("4/1/5")
+    assert trial.user_attrs["requested"] == "EAGLE3 full 4/1/24"
+    assert "num_draft_tokens 24 -> 5" in trial.user_attrs["overrides"][0]
     assert any("is adjusted to" in line for line in trial.user_attrs["record"]["warnings"])
 
 
@@ -139,15 +159,15 @@ def test_greedy_outputs_equal_the_baselines(finished: Finished) -> None:
 
 
 def test_counters_are_consistent(finished: Finished) -> None:
-    for point in finished.trial("3/1/4").user_attrs["record"]["load_points"]:
+    for point in finished.trial("4/1/5").user_attrs["record"]["load_points"]:
         rounds = sum(point["histogram"])
         drafts = sum(i * count for i, count in enumerate(point["histogram"]))
-        assert len(point["histogram"]) <= 4
-        assert 1 < point["accept_length"]["value"] <= 1 + drafts / rounds <= 4
+        assert len(point["histogram"]) <= 5
+        assert 1 < point["accept_length"]["value"] <= 1 + drafts / rounds <= 5
         assert point["output_tok_s"]["low"] < point["output_tok_s"]["value"] < point["output_tok_s"]["high"]
 
 
-def test_the_report_ranks_a_chain_of_three_above_the_baseline(finished: Finished) -> None:
+def test_the_report_ranks_a_chain_above_the_baseline(finished: Finished) -> None:
     report = json.loads(sweeper("report", str(finished.run), "--json").stdout)
     best = report["trials"][0]
     assert best["number"] == report["winner"]
@@ -157,15 +177,12 @@ def test_the_report_ranks_a_chain_of_three_above_the_baseline(finished: Finished
 
 @contextmanager
 def server_from(file: Path, log: Path) -> Iterator[ServerProcess]:
-    import os
-    import sys
-
-    address = free_address()
-    command = [sys.executable, "-m", "sglang.launch_server", "--config", str(file)]
-    command += ["--port", str(address.port), "--api-key", address.api_key]
-    with ServerProcess(command, {**os.environ, **server_environment()}, address, log) as server:
-        server.wait_until_ready(240)
-        yield server
+    with fresh_address() as address:
+        command = [sys.executable, "-m", "sglang.launch_server", "--config", str(file)]
+        command += ["--port", str(address.port), "--api-key", address.api_key]
+        with ServerProcess(command, {**os.environ, **server_environment()}, address, log) as server:
+            server.wait_until_ready(240)
+            yield server
 
 
 def test_the_exported_yaml_starts_a_server_with_the_winning_config(finished: Finished) -> None:

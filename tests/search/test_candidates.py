@@ -8,7 +8,7 @@ import pytest
 from optuna.trial import TrialState
 
 from sweeper.config import Search, Space
-from sweeper.search.candidates import REQUEUE, SAMPLERS, make_sampler, parameters
+from sweeper.search.candidates import REQUEUE, SAMPLERS, config_from, make_sampler, parameters
 from sweeper.space import Candidate, enumerate_space
 from sweeper.stored_trial import config_of
 
@@ -75,19 +75,27 @@ def test_failed_configs_stay_failed_but_interrupted_ones_come_back(
     study.tell(crashed, state=TrialState.FAIL)
     interrupted.set_user_attr(REQUEUE, True)
     study.tell(interrupted, state=TrialState.FAIL)
-    remaining = [parameters(c.effective) for c in sampler.remaining(study)]
-    assert crashed.params not in remaining
-    assert interrupted.params in remaining
+    remaining = [c.effective for c in sampler.remaining(study)]
+    assert config_from(crashed.params) not in remaining
+    assert config_from(interrupted.params) in remaining
     study.enqueue_trial(interrupted.params)
-    assert interrupted.params not in [parameters(c.effective) for c in sampler.remaining(study)]
+    assert config_from(interrupted.params) not in [c.effective for c in sampler.remaining(study)]
     assert study.ask(sampler.space).params == interrupted.params
 
 
 def test_grid_keeps_the_order_of_the_study_file(candidates: tuple[Candidate, ...], tmp_path: Path) -> None:
     sampler = make_sampler(Search(sampler="grid"), candidates)
     study = make_study(sampler, tmp_path)
-    asked = [study.ask(sampler.space).params for _ in range(4)]
-    assert asked == [parameters(c.effective) for c in candidates[:4]]
+    asked = [config_from(study.ask(sampler.space).params) for _ in range(4)]
+    assert asked == [c.effective for c in candidates[:4]]
+
+
+def test_skipped_candidates_are_not_proposed(candidates: tuple[Candidate, ...], tmp_path: Path) -> None:
+    sampler = make_sampler(Search(sampler="random"), candidates)
+    study = make_study(sampler, tmp_path)
+    sampler.skipped = {c.effective: "because" for c in candidates[1:]}
+    assert config_from(study.ask(sampler.space).params) == candidates[0].effective
+    assert sampler.remaining(study) == []
 
 
 def test_tpe_learns_on_the_candidate_list(candidates: tuple[Candidate, ...]) -> None:

@@ -64,3 +64,12 @@ def test_the_server_environment_is_expanded_at_launch(
     study = load_study_file(write_study(engine={"env": {"HF_TOKEN": "${TOKEN_OF_TEST}"}}))
     monkeypatch.setenv("TOKEN_OF_TEST", "secret")
     assert launch_environment(study)["HF_TOKEN"] == "secret"
+
+
+def test_further_speculative_flags_go_to_the_speculating_arm_only(write_study: WriteStudy) -> None:
+    study = load_study_file(
+        write_study(engine={"extra_args": {"speculative_draft_attention_backend": "triton"}})
+    )
+    plain, spec = (server_flags(study, config, setup(study)) for config in (NO_SPECULATION, CHAIN))
+    assert spec["speculative-draft-attention-backend"] == "triton"
+    assert not [name for name in plain if name.startswith("speculative")]

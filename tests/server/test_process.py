@@ -187,20 +187,22 @@ def test_gpu_memory_that_does_not_come_back_is_a_leak(
 def test_a_lost_worker_process_is_the_servers_death(tmp_path: Path, address: Address) -> None:
     """SGLang before 0.5.10 goes on without its scheduler, and answers nothing."""
     code = (
-        "import ctypes, os, time\n"
-        "if os.fork() == 0:\n"
-        "    ctypes.CDLL(None).prctl(15, b'sglang::sched', 0, 0, 0)\n"
-        "time.sleep(600)"
+        "import multiprocessing, time\n"
+        "if __name__ == '__main__':\n"
+        "    multiprocessing.get_context('spawn').Process(target=time.sleep, args=(600,)).start()\n"
+        "    time.sleep(600)\n"
     )
+    program = tmp_path / "server.py"
+    program.write_text(code)
 
     def workers(server: ServerProcess) -> list[psutil.Process]:
-        return [p for p in session_members(server.pid) if p.name() == "sglang::sched"]
+        return [p for p in session_members(server.pid) if "spawn_main" in " ".join(p.cmdline())]
 
-    with ServerProcess([sys.executable, "-c", code], os.environ, address, tmp_path / "log") as server:
+    with ServerProcess([sys.executable, str(program)], os.environ, address, tmp_path / "log") as server:
         wait_until(lambda: workers(server))
         server._note_crew()
         assert server.alive
         workers(server)[0].kill()
         wait_until(lambda: not server.alive)
-        with pytest.raises(ServerDiedError, match="lost its process sglang::sched"):
+        with pytest.raises(ServerDiedError, match="the server lost a worker process"):
             server.raise_if_dead()
