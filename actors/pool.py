@@ -19,6 +19,7 @@ from sweeper.trial import TrialOrder, TrialPlan
 
 PLACEMENT_TIMEOUT_S = 300.0
 INTERRUPT_S = 30.0
+CLOSE_S = 5.0
 
 
 @dataclass
@@ -64,11 +65,11 @@ class ServerPool:
         self.interrupt()
         if self._running:
             ray.wait(list(self._running), num_returns=len(self._running), timeout=INTERRUPT_S)
-        for actor in [
-            *self._ready,
-            *self._pending.values(),
-            *(busy.actor for busy in self._running.values()),
-        ]:
+        there = [*self._ready, *(busy.actor for busy in self._running.values())]
+        closing = [actor.close.remote() for actor in there]
+        if closing:
+            ray.wait(closing, num_returns=len(closing), timeout=CLOSE_S)
+        for actor in [*there, *self._pending.values()]:
             ray.kill(actor)
 
     def _create(self) -> None:

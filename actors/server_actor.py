@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
 import threading
 from pathlib import Path
 
+import psutil
+
 from sweeper.hardware import visible_hardware
 from sweeper.records import Hardware, TrialResult
 from sweeper.trial import TrialOrder, TrialPlan, Watch, run_trial
+
+SCRATCH = "sweeper-actor-"
+
+
+def _remove_scratch_of_the_dead() -> None:
+    """Directories of actors of this machine that were killed before they could remove them."""
+    for path in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*"):
+        pid = path.name.removeprefix(SCRATCH).split("-")[0]
+        if pid.isdigit() and not psutil.pid_exists(int(pid)):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 class ServerActor:
@@ -23,7 +37,8 @@ class ServerActor:
         self._phase = "idle"
         self._stop = threading.Event()
         self._leak: str | None = None
-        self._scratch = tempfile.TemporaryDirectory(prefix="sweeper-")
+        _remove_scratch_of_the_dead()
+        self._scratch = tempfile.TemporaryDirectory(prefix=f"{SCRATCH}{os.getpid()}-")
 
     def hardware(self) -> Hardware:
         return visible_hardware(self._plan.study.engine.device)
@@ -44,6 +59,10 @@ class ServerActor:
             return result
         finally:
             log.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Remove the actor's files, before it is killed."""
+        self._scratch.cleanup()
 
     def phase(self) -> str:
         return self._phase

@@ -77,7 +77,7 @@ def test_a_leak_keeps_what_was_measured(
     write_study: WriteStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sweeper.server.process.gpu_memory_used", lambda gpus: {"0": 0})
-    monkeypatch.setattr("sweeper.server.leftovers.gpu_memory_used", lambda gpus: {"0": 2**31})
+    monkeypatch.setattr("sweeper.server.gpu_memory.gpu_memory_used", lambda gpus: {"0": 2**31})
     monkeypatch.setattr("sweeper.server.process.GPU_GRACE_S", 0.1)
     result = run(write_study, tmp_path, "")
     assert result.record.state is TrialState.COMPLETE

@@ -23,13 +23,7 @@ import psutil
 from sweeper.server import guardian
 from sweeper.server.client import ServerClient, ServerUnreachableError
 from sweeper.server.command import Address
-from sweeper.server.leftovers import (
-    gpu_memory_used,
-    mapped_shared_memory,
-    remove_shared_memory,
-    visible_gpus,
-    wait_for_gpu_memory,
-)
+from sweeper.server.gpu_memory import gpu_memory_used, visible_gpus, wait_for_gpu_memory
 from sweeper.server.ports import is_free, port_block
 
 TERM_GRACE_S = 20.0
@@ -37,7 +31,6 @@ KILL_GRACE_S = 10.0
 PORT_GRACE_S = 10.0
 GPU_GRACE_S = 30.0
 POLL_S = 0.25
-LOOK_EVERY_S = 2.0
 
 PORT_TAKEN = re.compile(r"\[Errno 98\]|Port is already in use")
 """SGLang prints it after loading, and then goes on for two minutes, or even says that it is ready."""
@@ -75,7 +68,7 @@ class ServerProcess:
 
     The server runs under a guardian in a session of its own, so that it dies with its owner even when the
     owner is killed with SIGKILL, and so that one signal reaches all of its processes. It has a directory for
-    temporary files (sockets) of its own, which goes with it.
+    temporary files (sockets) of its own; the guardian removes that and what is left in shared memory.
     """
 
     def __init__(
@@ -85,15 +78,13 @@ class ServerProcess:
         self.client = ServerClient(address)
         self._log_path = log
         self._crew: dict[psutil.Process, str] = {}
-        self._shared_memory: set[Path] = set()
-        self._looked_at = 0.0
-        self._scratch = Path(tempfile.mkdtemp(prefix="sweeper-"))
+        self._scratch = tempfile.mkdtemp(prefix="sweeper-server-")
         self._gpu_memory = gpu_memory_used(visible_gpus(environment))
         self._stopped = False
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
             self._process = subprocess.Popen(
-                [sys.executable, guardian.__file__, *command],
+                [sys.executable, guardian.__file__, self._scratch, *command],
                 env=_with_scratch(environment, self._scratch),
                 stdin=subprocess.PIPE,
                 stdout=output,
@@ -144,12 +135,10 @@ class ServerProcess:
         while time.monotonic() < deadline:
             if interrupted():
                 raise InterruptedError("launch interrupted")
-            self._note_shared_memory(LOOK_EVERY_S)
             self.raise_if_dead()
             try:
                 if self.client.is_ready():
                     self._note_crew()
-                    self._note_shared_memory()
                     return
             except ServerUnreachableError:
                 pass
@@ -187,7 +176,6 @@ class ServerProcess:
         if self._stopped:
             return
         self._stopped = True
-        self._note_shared_memory()
         in_order = self.alive and not at_once
         if in_order:
             self.client.abort_all()
@@ -198,8 +186,7 @@ class ServerProcess:
                 raise LeakError(f"processes survived SIGKILL: {self._members()}")
         if self._process.stdin:
             self._process.stdin.close()
-        remove_shared_memory(self._shared_memory)
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        shutil.rmtree(self._scratch, ignore_errors=True)  # the guardian may have been killed before it could
         self._wait_for_ports()
         held = wait_for_gpu_memory(self._gpu_memory, GPU_GRACE_S) if self._gpu_memory else {}
         if held:
@@ -234,12 +221,6 @@ class ServerProcess:
     def _lost_workers(self) -> list[str]:
         return [f"{name} ({process.pid})" for process, name in self._crew.items() if not _lives(process)]
 
-    def _note_shared_memory(self, at_most_every_s: float = 0.0) -> None:
-        """Remember whose files lie in /dev/shm: of a process that was killed nobody can tell any more."""
-        if time.monotonic() - self._looked_at >= at_most_every_s:
-            self._shared_memory |= mapped_shared_memory(p.pid for p in self._members())
-            self._looked_at = time.monotonic()
-
     def _note_crew(self) -> None:
         commands = {process: " ".join(process.cmdline()) for process in self._members()}
         self._crew = {
@@ -268,9 +249,9 @@ def session_members(session: int) -> list[psutil.Process]:
     return members
 
 
-def _with_scratch(environment: Mapping[str, str], scratch: Path) -> dict[str, str]:
+def _with_scratch(environment: Mapping[str, str], scratch: str) -> dict[str, str]:
     """Temporary files into the launch's own directory, but not torch's compile cache, which later starts reuse."""
     with contextlib.suppress(KeyError, OSError):  # a user id without a name
         cache = Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}"
         environment = {"TORCHINDUCTOR_CACHE_DIR": str(cache), **environment}
-    return {**environment, "TMPDIR": str(scratch)}
+    return {**environment, "TMPDIR": scratch}

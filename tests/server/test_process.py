@@ -137,26 +137,63 @@ def test_the_key_is_not_in_the_log(tmp_path: Path, address: Address) -> None:
         assert server.log() == "server_args ***\n"
 
 
-def test_what_the_server_left_in_shared_memory_and_temporary_files_is_removed(
-    tmp_path: Path, address: Address
+LITTER = textwrap.dedent(
+    """
+    import mmap, multiprocessing, os, tempfile, time
+    name = f"/dev/shm/sweeper-test-{os.getpid()}"
+    file = open(name, "wb+"); file.truncate(4096); held = mmap.mmap(file.fileno(), 4096)
+    lock = multiprocessing.get_context("spawn").Lock()  # a named semaphore, mapped under another name
+    tempfile.mkstemp()
+    print(name, f"/dev/shm/sem.{lock._semlock.name[1:]}", tempfile.gettempdir(), flush=True)
+    time.sleep(600)
+    """
+)
+
+
+@pytest.mark.parametrize("end", ["stop", "kill the server", "kill the owner"])
+def test_shared_memory_and_temporary_files_go_with_the_server(
+    tmp_path: Path, address: Address, end: str
 ) -> None:
-    program = textwrap.dedent(
-        """
-        import mmap, os, pathlib, tempfile, time
-        name = f"/dev/shm/sweeper-test-{os.getpid()}"
-        file = open(name, "wb+"); file.truncate(4096); held = mmap.mmap(file.fileno(), 4096)
-        tempfile.mkstemp()
-        print(name, tempfile.gettempdir(), flush=True)
-        time.sleep(600)
+    """Whoever dies first. Files that others made meanwhile stay."""
+    log, other = tmp_path / "log", Path(f"/dev/shm/sweeper-test-other-{os.getpid()}")
+    owner = textwrap.dedent(
+        f"""
+        import os, sys, time
+        from pathlib import Path
+        from sweeper.server.command import Address
+        from sweeper.server.process import ServerProcess
+        command = [sys.executable, "-c", {LITTER!r}]
+        server = ServerProcess(command, os.environ, Address(1, "k"), Path({str(log)!r}))
+        print(server.pid, flush=True)
+        sys.stdin.readline()
+        server.stop()
         """
     )
-    with ServerProcess([sys.executable, "-c", program], os.environ, address, tmp_path / "log") as server:
-        wait_until(lambda: len(server.log().split()) == 2)
-        shared, temporary = map(Path, server.log().split())
-        assert shared.exists()
-        assert len(list(temporary.iterdir())) == 1
-    assert not shared.exists()
-    assert not temporary.exists()
+    process = subprocess.Popen(
+        [sys.executable, "-c", owner], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    session = int(process.stdout.readline())
+    wait_until(lambda: len(log.read_text().split()) == 3)
+    files = [Path(name) for name in log.read_text().split()]
+    other.touch()
+    try:
+        assert all(file.exists() for file in files)
+        time.sleep(1)  # the guardian looks five times a second
+        if end == "stop":
+            process.communicate("now\n")
+        elif end == "kill the owner":
+            process.kill()
+        else:
+            [server] = [p for p in session_members(session) if p.cmdline()[1] == "-c"]
+            server.kill()
+        wait_until(lambda: session_members(session) == [])
+        assert [file for file in files if file.exists()] == []
+        assert other.exists()
+    finally:
+        other.unlink()
+        process.kill()
+        process.wait()
 
 
 def test_a_port_that_stays_taken_is_a_leak(
@@ -177,7 +214,7 @@ def test_gpu_memory_that_does_not_come_back_is_a_leak(
 ) -> None:
     used = {"0": 2 * 2**30}
     monkeypatch.setattr("sweeper.server.process.gpu_memory_used", lambda gpus: {"0": 2**30})
-    monkeypatch.setattr("sweeper.server.leftovers.gpu_memory_used", lambda gpus: dict(used))
+    monkeypatch.setattr("sweeper.server.gpu_memory.gpu_memory_used", lambda gpus: dict(used))
     monkeypatch.setattr("sweeper.server.process.GPU_GRACE_S", 0.1)
     server = ServerProcess(family(), os.environ, address, tmp_path / "log")
     with pytest.raises(LeakError, match="1.0 GiB on GPU 0"):

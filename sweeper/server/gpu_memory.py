@@ -1,54 +1,17 @@
-"""What a server may leave behind when it is gone: files in shared memory, and GPU memory.
+"""GPU memory that a server may leave behind when it is gone.
 
-Processes and ports are looked at by ``sweeper.server.process`` itself.
+Processes and ports are looked at by ``sweeper.server.process``, files by the server's guardian.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import re
 import time
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
-SHARED_MEMORY = Path("/dev/shm")
-_MAPPED = re.compile(rf"{SHARED_MEMORY}/(.+?)(?: \(deleted\))?$", re.MULTILINE)
 GPU_TOLERANCE_BYTES = 512 * 2**20
 """Memory by which a GPU may differ before and after a server: driver contexts of others come and go."""
-
-
-def mapped_shared_memory(pids: Iterable[int]) -> set[Path]:
-    """Files of /dev/shm that processes have mapped or open. Gone processes count as having none."""
-    files: set[Path] = set()
-    for pid in pids:
-        process = Path("/proc") / str(pid)
-        with contextlib.suppress(OSError):
-            for path in _MAPPED.findall((process / "maps").read_text()):
-                files.add(SHARED_MEMORY / path)
-        with contextlib.suppress(OSError):
-            for descriptor in (process / "fd").iterdir():
-                with contextlib.suppress(OSError):
-                    target = descriptor.readlink()
-                    if target.is_relative_to(SHARED_MEMORY):
-                        files.add(Path(str(target).removesuffix(" (deleted)")))
-    return files
-
-
-def remove_shared_memory(files: Iterable[Path]) -> list[Path]:
-    """Delete what a dead server left in /dev/shm, unless another process uses it; returns what was deleted."""
-    left = [path for path in files if path.exists()]
-    if not left:
-        return []
-    used = mapped_shared_memory(int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit())
-    removed = []
-    for path in left:
-        if path not in used:
-            with contextlib.suppress(OSError):
-                path.unlink()
-                removed.append(path)
-    return removed
 
 
 def gpu_memory_used(devices: Iterable[str]) -> dict[str, int]:
