@@ -61,6 +61,10 @@ def server_arguments() -> dict[str, str | int | bool]:
         # Room for 16 requests of a few hundred tokens and the widest drafts; the default takes most of
         # the machine's memory.
         "max-total-tokens": _MAX_TOTAL_TOKENS,
+        # What SGLang picks here by itself, so that nothing has to be asked for before a launch.
+        "page-size": 1,
+        "chunked-prefill-size": 4096,
+        "mem-fraction-static": 0.7,
         # Without bfloat16 units float32 is faster, and greedy outputs have fewer near ties.
         "dtype": "float32",
     }

@@ -37,10 +37,11 @@ def plan(testbed: Path) -> TrialPlan:
             "workload": {
                 "prompts": str(testbed / "prompts.jsonl"),
                 "concurrency": [1],
-                "max_new_tokens": 400,
+                "max_new_tokens": 200,
                 "ignore_eos": True,
             },
             "measurement": {"min_requests": 4, "rounds": 2, "warmup_requests": 1},
+            "resources": {"max_servers": 1},
         }
     )
     return TrialPlan(study, look_up(study), plan_prompts(study))

@@ -80,6 +80,11 @@ def test_the_backend_is_the_widest_trees_and_the_memory_share_the_smaller(write_
     assert unpinned == ()
 
 
+def test_on_the_cpu_test_bed_nothing_is_left_to_resolve(write_study: WriteStudy) -> None:
+    study = load_study_file(write_study())
+    assert not wants_resolving(study, shared_pins(study, "0.5.23"))
+
+
 def test_what_cannot_be_resolved_is_told(write_study: WriteStudy) -> None:
     study = gpu_study(write_study)
     found, unpinned = resolved_pins(study, (), PLAIN, {"error": "ValueError: no config.json"})
