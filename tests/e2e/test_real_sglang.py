@@ -27,7 +27,7 @@ from tests.command_line import servers, start_sweeper, sweeper
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
-KILLED = "--speculative-num-steps 4"
+KILLED = "--speculative-eagle-topk 4"
 
 
 @dataclass(frozen=True)
