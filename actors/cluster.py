@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import ray
-from ray.exceptions import RayTaskError
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
 from sweeper.config import StudyConfig
 from sweeper.errors import SweeperError
@@ -83,8 +83,10 @@ def engine_setup(config: StudyConfig) -> EngineSetup:
         setup: EngineSetup = ray.get(remote.remote(config), timeout=SETUP_TIMEOUT_S)
     except RayTaskError as error:
         raise SweeperError(str(error.cause)) from None
-    except ray.exceptions.GetTimeoutError:
+    except GetTimeoutError:
         raise SweeperError(
             f"resources: no node could look at its SGLang within {SETUP_TIMEOUT_S:.0f} s; see ray status"
         ) from None
+    except RayError as error:
+        raise SweeperError(f"the node that looked at its SGLang was lost: {error}") from None
     return setup

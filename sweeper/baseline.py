@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from sweeper.records import Baseline, Hardware, TrialResult, baseline_json
-from sweeper.server.setup import plain_flags
+from sweeper.server.setup import checkpoint_identity, plain_flags
 from sweeper.trial import TrialPlan
 
 FORMAT = 2
@@ -31,20 +31,11 @@ def baseline_settings(plan: TrialPlan, hardware: Hardware) -> dict[str, Any]:
         "engine_version": plan.setup.version,
         "flags": plain_flags(study, plan.setup),
         "env": study.engine.env,
-        "target": _checkpoint_identity(study.engine.model),
+        "target": checkpoint_identity(study.engine.model),
         "workload": study.workload.model_dump(exclude={"prompts"}),
         "prompts": plan.prompts.fingerprint,
         "measurement": study.measurement.model_dump(exclude={"request_timeout_s", "stall_timeout_s"}),
     }
-
-
-def _checkpoint_identity(model: str) -> Mapping[str, Any]:
-    """Names, sizes and times of a local checkpoint's files; a hub id is its own identity."""
-    directory = Path(model)
-    if not directory.is_dir():
-        return {"hub_id": model}
-    files = sorted(path for path in directory.iterdir() if path.suffix in (".safetensors", ".json", ".bin"))
-    return {path.name: [path.stat().st_size, int(path.stat().st_mtime)] for path in files}
 
 
 def baseline_key(settings: Mapping[str, Any]) -> str:

@@ -84,8 +84,9 @@ def local_setup(config: StudyConfig) -> tuple[EngineSetup, list[str]]:
     Raises:
         SweeperError: it is installed and lacks a flag of the study.
     """
+    environment = launch_environment(config)
     try:
-        version = installed_version(config.engine.python, launch_environment(config).get("PYTHONPATH"))
+        version = installed_version(config.engine.python, environment.get("PYTHONPATH"))
     except SweeperError:
         setup = EngineSetup(pins=shared_pins(config, NEWEST_KNOWN))
         return setup, [f"SGLang is not installed here: rules and flags are those of {NEWEST_KNOWN}"]

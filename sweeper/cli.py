@@ -203,8 +203,9 @@ def _run(config: StudyConfig, remeasure_baseline: bool, ray_address: str | None)
     from actors.pool import ServerPool
     from reports.live import LiveView
     from sweeper.run_directory import RunDirectory
+    from sweeper.server.command import launch_environment
     from sweeper.server.install import installed_version
-    from sweeper.server.setup import EngineSetup
+    from sweeper.server.setup import EngineSetup, shared_pins
     from sweeper.study import Sweep
     from sweeper.trial import TrialPlan
     from sweeper.workload.prompts import plan_prompts
@@ -212,7 +213,8 @@ def _run(config: StudyConfig, remeasure_baseline: bool, ray_address: str | None)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     prompts = plan_prompts(config)
     if ray_address is None:  # one machine: an empty space shows before anything starts
-        usable_space(config, EngineSetup(installed_version(config.engine.python)))
+        version = installed_version(config.engine.python, launch_environment(config).get("PYTHONPATH"))
+        usable_space(config, EngineSetup(version, pins=shared_pins(config, version)))
     directory = RunDirectory(Path(config.runs_dir) / config.study)
     interrupted = False
     with directory.driven():

@@ -170,7 +170,7 @@ def _check_parameters(algorithm: Algorithm, values: dict[str, list[int | str]]) 
             raise _wrong(f"{algorithm.name} has no such key, it takes {', '.join(names)}{hint}", key)
         for index, value in enumerate(given):
             if not _fits(parameter, value):
-                wanted = " or ".join(parameter.choices) or "integers"
+                wanted = " or ".join(parameter.choices) or f"integers from {parameter.least} on"
                 raise _wrong(f"{algorithm.name} takes {wanted} here, not {value!r}", key, index)
     missing = [p.name for p in algorithm.parameters if p.required and p.name not in values]
     if missing:
@@ -186,7 +186,9 @@ def _wrong(message: str, *place: str | int) -> ValidationError:
 
 
 def _fits(parameter: Parameter, value: int | str) -> bool:
-    return value in parameter.choices if parameter.choices else isinstance(value, int)
+    if parameter.choices:
+        return value in parameter.choices
+    return isinstance(value, int) and (parameter.sets is not None or value >= parameter.least)
 
 
 class Space(Section):

@@ -80,6 +80,9 @@ class Context:
     dp_attention: bool = False
     pipeline_parallel: int = 1
     tensor_parallel: int = 1
+    dp_lm_head: bool = False
+    pp_speculates: bool = False
+    """Whether SGLANG_ENABLE_PP_SPEC=1 is set."""
     lora: bool = False
     spec_v2: bool = False
     """Whether SGLANG_ENABLE_SPEC_V2=1 (or 0.5.4's --enable-beta-spec) asks for the second engine."""
@@ -283,6 +286,10 @@ def _runs_on(*devices: str) -> When:
     return lambda c, x: x.device not in devices
 
 
+def _dp_without_lm_head(c: SpeculationConfig, x: Context) -> bool:
+    return x.dp_attention and not x.dp_lm_head
+
+
 def _draft_is_gemma4(c: SpeculationConfig, x: Context) -> bool:
     return (
         x.draft_architectures.get(c.draft, "").startswith("Gemma4")
@@ -332,12 +339,19 @@ _MLA = (
 
 _NO_DRAFT_BACKENDS = ("torch_native", "flex_attention", "cutlass_mla", "dual_chunk_flash_attn", "wave")
 
-_MULTI_LAYER = (
-    "MiMoV2FlashForCausalLM",
-    "MiMoV2ForCausalLM",
-    "Step3p5ForCausalLM",
-    "GigaChat35ForCausalLM",
-)
+_MULTI_LAYER = {
+    "MiMoV2FlashForCausalLM": "0.5.9",
+    "MiMoV2ForCausalLM": "0.5.9",
+    "Step3p5ForCausalLM": "0.5.9",
+    "GigaChat35ForCausalLM": "0.5.21",
+}
+"""Targets whose EAGLE drafts have several layers, and since when SGLang runs them so."""
+
+
+def _multi_layer(c: SpeculationConfig, x: Context) -> bool:
+    since = _MULTI_LAYER.get(x.target_architecture or "")
+    return since is not None and x.within(since, "") and c.algorithm in ("EAGLE", "NEXTN")
+
 
 _ANY = (
     Rule(
@@ -353,6 +367,11 @@ _ANY = (
     Rule(
         lambda c, x: x.pipeline_parallel > 1 and c.algorithm not in ("EAGLE", "NEXTN"),
         "with pipeline parallelism only EAGLE speculates",
+        since="0.5.21",
+    ),
+    Rule(
+        lambda c, x: x.pipeline_parallel > 1 and not x.pp_speculates,
+        "speculation with pipeline parallelism needs SGLANG_ENABLE_PP_SPEC=1 in engine.env",
         since="0.5.21",
     ),
     Rule(
@@ -442,9 +461,14 @@ _EAGLE_BACKENDS = (
         before="0.5.11",
     ),
     Rule(
-        lambda c, x: c.topk > 1 and x.target_architecture in _MULTI_LAYER,
-        "the multi-layer MTP of {x.target_architecture} supports only topk 1",
+        lambda c, x: _multi_layer(c, x) and c.num_draft_tokens != c.num_steps + 1,
+        "the multi-layer MTP of {x.target_architecture} needs num_draft_tokens = num_steps + 1",
         since="0.5.13",
+    ),
+    Rule(
+        lambda c, x: _multi_layer(c, x) and c.topk > 1,
+        "the multi-layer MTP of {x.target_architecture} supports only topk 1",
+        since="0.5.23",
     ),
     Rule(_runs_on("cuda", "npu", "xpu", "hpu"), "not on device {x.device} in this release", before="0.5.18"),
 )
@@ -599,12 +623,17 @@ ALGORITHMS = {
                 Rule(lambda c, x: c.num_draft_tokens < 2, "block_size must be at least 2"),
                 Rule(
                     lambda c, x: (
-                        int(c.option("draft_window_size") or c.num_draft_tokens) < c.num_draft_tokens
+                        int(dict(c.options).get("draft_window_size", c.num_draft_tokens)) < c.num_draft_tokens
                     ),
                     "draft_window_size must be at least block_size {c.num_draft_tokens}",
                 ),
                 Rule(
                     lambda c, x: x.dp_attention, "DFLASH does not support DP attention here", before="0.5.23"
+                ),
+                Rule(
+                    _dp_without_lm_head,
+                    "DFLASH with DP attention needs --enable-dp-lm-head",
+                    since="0.5.23",
                 ),
                 Rule(_runs_on("cuda", "npu"), "not on device {x.device}", before="0.5.21"),
                 Rule(_runs_on("cuda", "npu", "xpu"), "not on device {x.device}", since="0.5.21"),
@@ -624,6 +653,7 @@ ALGORITHMS = {
             (
                 _ONE_STEP,
                 Rule(lambda c, x: c.num_draft_tokens < 2, "gamma must be at least 1"),
+                Rule(_dp_without_lm_head, "DSPARK with DP attention needs --enable-dp-lm-head"),
                 Rule(_runs_on("cuda", "npu"), "not on device {x.device}", before="0.5.23"),
                 Rule(_runs_on("cuda", "npu", "xpu"), "not on device {x.device}", since="0.5.23"),
                 *_ANY,

@@ -322,13 +322,17 @@ class Sweep:
     def _same_settings_or_refuse(self, wanted: Mapping[str, Any]) -> None:
         """Trials compare only under equal settings; those of the first run are kept with the study.
 
-        The numbers of the space may change; Optuna keeps a parameter's categories for good.
+        The three numbers of the space may change; Optuna keeps a parameter's categories for good.
         """
         own = {
             "drafts": {name: draft.path for name, draft in self.config.space.drafts.items()},
             "algorithms": sorted({c.effective.algorithm for c in self.candidates}),
             "drafts_in_use": sorted({c.effective.draft for c in self.candidates}),
             "objective_loads": self.config.objective_loads,
+            "options": {
+                name: sorted({str(c.effective.option(name)) for c in self.candidates})
+                for name in self.sampler.options
+            },
         }
         settings = json.loads(json.dumps({**wanted, **own}))
         before = self.study.user_attrs.get("settings")

@@ -121,21 +121,26 @@ def run_trial(plan: TrialPlan, order: TrialOrder, log: Path, watch: Watch = Watc
     unless ``leak`` says so.
     """
     attempts: list[Attempt] = []
+    results: list[TrialResult] = []
     plan_now = plan
     while True:
         result = _one_launch(plan_now, order, log, watch)
+        results.append(result)
         changed = next_launch(plan_now, result, len(attempts) + 1)
         if changed is None:
-            return replace(result, record=replace(result.record, attempts=tuple(attempts)))
+            break
         plan_now, change = changed
         assert result.record.failure is not None
         attempts.append(Attempt(result.record.failure, change))
+    # Where no launch came through, the one that measured most is kept.
+    kept = max(results, key=lambda r: (r.record.failure is None, len(r.record.load_points)))
+    return replace(kept, record=replace(kept.record, attempts=tuple(attempts)), leak=result.leak)
 
 
 def next_launch(plan: TrialPlan, result: TrialResult, launches: int) -> tuple[TrialPlan, str] | None:
     """What to change for another launch of the same config, in words too; None where none would help."""
     failure = result.record.failure
-    if failure is None or result.leak or launches >= MAX_LAUNCHES or result.record.load_points:
+    if failure is None or result.leak or launches >= MAX_LAUNCHES:
         return None
     remedy = failures.ADVICE[failure.kind].remedy
     if remedy in (failures.Remedy.NEW_PORTS, failures.Remedy.SAME):
@@ -203,7 +208,8 @@ def _launch_and_measure(
         command=public_command(command),
         hardware=visible_hardware(plan.study.engine.device),
     )
-    server = ServerProcess(command, launch_environment(plan.study), progress.address, log)
+    owns_gpus = float(plan.study.gpus_per_server).is_integer()
+    server = ServerProcess(command, launch_environment(plan.study), progress.address, log, owns_gpus)
     hangs = False
     try:
         state, failure = _outcome(plan, order, server, progress, watch)
@@ -246,7 +252,8 @@ def _failure_while_serving(problem: Exception, server: ServerProcess) -> Failure
         time.sleep(0.1)
     if not server.alive:
         return failures.classify(f"the server died during the load: {problem}", server.log())
-    kind = FailureClass.HANG if "timed out" in str(problem) else FailureClass.MEASUREMENT
+    silent = isinstance(problem, ServerUnreachableError) and "timed out" in str(problem)
+    kind = FailureClass.HANG if silent else FailureClass.MEASUREMENT
     return failures.failure(kind, str(problem), server.log())
 
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sweeper.records import FailureClass, TrialState
+from sweeper.server.command import Address
 from sweeper.server.prepare import prepare_engine
+from sweeper.server.process import fresh_address
 from sweeper.space import enumerate_space
 from sweeper.study_file import load_study_file
 from sweeper.trial import TrialOrder, TrialPlan, Watch, run_trial
@@ -58,6 +63,27 @@ def test_a_taken_port_is_changed(write_study: WriteStudy, tmp_path: Path) -> Non
     assert record.state is TrialState.COMPLETE
     assert [a.failure.kind for a in record.attempts] == [FailureClass.PORT]
     assert record.attempts[0].change == "launched again on other ports"
+
+
+def test_a_port_that_stays_taken_is_left_alone(
+    write_study: WriteStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody really listens there, and goes on: no leak of ours, and the next launch takes another port."""
+    with socket.socket() as other, fresh_address() as taken:
+        other.bind((taken.host, taken.port))
+        other.listen()
+        addresses = iter([taken])
+
+        @contextmanager
+        def next_address() -> Iterator[Address]:
+            with fresh_address() as own:
+                yield next(addresses, own)
+
+        monkeypatch.setattr("sweeper.trial.fresh_address", next_address)
+        result = run(write_study, tmp_path, "")
+    assert [a.failure.kind for a in result.record.attempts] == [FailureClass.PORT]
+    assert result.record.state is TrialState.COMPLETE
+    assert result.leak is None
 
 
 def test_an_incompatible_draft_is_not_launched_again(write_study: WriteStudy, tmp_path: Path) -> None:

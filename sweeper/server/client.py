@@ -102,7 +102,10 @@ class ServerClient:
             response = self._call("GET", "get_server_info", timeout_s)
         if response.status_code != 200:
             raise ServerUnreachableError(f"server_info: HTTP {response.status_code}: {response.text[:200]}")
-        info = response.json()
+        try:
+            info = response.json()
+        except ValueError:
+            raise ServerUnreachableError(f"server_info: no JSON but {response.text[:80]!r}") from None
         if not isinstance(info, dict):
             raise ServerUnreachableError(f"server_info: no object but {type(info).__name__}")
         return info

@@ -81,17 +81,28 @@ ADVICE = {
 class Symptom:
     """A pattern in the log, the class it stands for, and what a person should know.
 
-    ``blames`` is the class's own unless the symptom knows better.
+    ``blames`` is the class's own unless the symptom knows better. A text ``only_at_start`` means this only in the
+    log of a server that never served.
     """
 
     kind: FailureClass
     pattern: re.Pattern[str]
     message: str
     blames: Blame
+    only_at_start: bool
 
 
-def _symptom(kind: FailureClass, pattern: str, message: str, blames: Blame | None = None) -> Symptom:
-    return Symptom(kind, re.compile(pattern), message, blames or ADVICE[kind].blames)
+def _symptom(
+    kind: FailureClass,
+    pattern: str,
+    message: str,
+    blames: Blame | None = None,
+    only_at_start: bool = False,
+) -> Symptom:
+    return Symptom(kind, re.compile(pattern), message, blames or ADVICE[kind].blames, only_at_start)
+
+
+SERVES = "The server is fired up and ready to roll!"
 
 
 SYMPTOMS = (
@@ -119,7 +130,7 @@ SYMPTOMS = (
         FailureClass.DRAFT_MISSING,
         r"Repo id must be in the form|We couldn't connect to|is not a valid model identifier"
         r"|is not a local folder|Cannot find any model weights|requires setting --?speculative-draft-model-path",
-        "the draft checkpoint cannot be found or has no weights",
+        "a checkpoint cannot be found or has no weights",
     ),
     _symptom(
         FailureClass.DRAFT_INCOMPATIBLE,
@@ -165,6 +176,7 @@ SYMPTOMS = (
         r"(?m:^AssertionError$)|'>' not supported between (instances of )?'NoneType' and 'int'"
         r"|multi-layer EAGLE requires|must equal gamma \+ 1",
         "SGLang refuses this speculation config",
+        only_at_start=True,
     ),
     _symptom(
         FailureClass.OOM_STATIC,
@@ -212,7 +224,7 @@ def classify(what: str, log: str, otherwise: FailureClass = FailureClass.CRASH) 
     """The failure that a log shows; ``what`` says in words how it was noticed."""
     for symptom in SYMPTOMS:
         found = symptom.pattern.search(log)
-        if found:
+        if found and not (symptom.only_at_start and SERVES in log):
             message = f"{symptom.message} ({what}; log: {_line(log, found)})"
             return Failure(symptom.kind, message, tail(log), symptom.blames)
     return failure(otherwise, what, log)

@@ -81,7 +81,9 @@ class Watcher:
     def __init__(self, runner: int, scratch: str) -> None:
         self.runner, self.scratch = runner, scratch
         self.session = os.getsid(0)
-        self.seen: set[str] = set()
+        self.seen = set(os.listdir(SHARED_MEMORY))
+        self.older = {entry.inode() for entry in os.scandir(SHARED_MEMORY)}
+        """Files that were there before the server are not its own, whoever maps them."""
         self.inodes: set[int] = set()
 
     def members(self) -> list[int]:
@@ -107,7 +109,7 @@ class Watcher:
         deadline = time.monotonic() + GONE_S
         while self.members() and time.monotonic() < deadline:
             time.sleep(0.05)
-        remove_shared_memory(self.inodes)
+        remove_shared_memory(self.inodes - self.older)
         shutil.rmtree(self.scratch, ignore_errors=True)
 
 

@@ -61,11 +61,12 @@ def speculation_counters(meta_info: Mapping[str, Any]) -> SpeculationCounters | 
         tuple(meta_info[histogram_key]) if histogram_key else None,
         sources,
     )
-    _check(counters, int(meta_info["completion_tokens"]))
+    _check(counters, int(meta_info["completion_tokens"]), int(meta_info.get("num_retractions") or 0))
     return counters
 
 
-def _check(counters: SpeculationCounters, completion_tokens: int) -> None:
+def _check(counters: SpeculationCounters, completion_tokens: int, retractions: int) -> None:
+    """Every retraction ends in another prefill, which adds a token of its own."""
     v, d, h = counters.verify_rounds, counters.accepted_drafts, counters.histogram
     if h is not None and sum(h) != v:
         raise MissingCountersError(f"histogram {list(h)} sums to {sum(h)}, but there were {v} verify rounds")
@@ -81,7 +82,7 @@ def _check(counters: SpeculationCounters, completion_tokens: int) -> None:
     if d is None:
         return
     cut_off = max((i for i, count in enumerate(h or ()) if count), default=d)
-    if not -1 <= 1 + v + d - completion_tokens <= cut_off + 1:
+    if not -1 - retractions <= 1 + v + d - completion_tokens <= cut_off + 1:
         raise MissingCountersError(
             f"{completion_tokens} tokens do not come from {v} verify rounds with {d} accepted drafts"
         )

@@ -38,7 +38,10 @@ def port_block() -> Iterator[int]:
     Raises:
         NoPortError: every block below the ephemeral range is taken.
     """
-    blocks = list(range(FIRST, min(LAST, _ephemeral_start()) - BLOCK, BLOCK))
+    end = min(LAST, _ephemeral_start())
+    if end - FIRST < 2 * BLOCK:  # a machine whose ephemeral range begins early: there is no better place
+        end = LAST
+    blocks = list(range(FIRST, end - BLOCK, BLOCK))
     random.SystemRandom().shuffle(blocks)
     directory = Path(tempfile.gettempdir()) / "sweeper-ports"
     directory.mkdir(mode=0o777, exist_ok=True)

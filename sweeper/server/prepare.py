@@ -13,6 +13,7 @@ from sweeper.server.install import installed_flags, installed_version, resolved_
 from sweeper.server.setup import (
     EngineSetup,
     check_flags,
+    checkpoint_identity,
     context_of,
     plain_flags,
     resolved_pins,
@@ -63,7 +64,12 @@ def prepare_engine(study: StudyConfig) -> EngineSetup:
 
 
 def _machine(study: StudyConfig) -> str:
-    """What a resolution depends on besides the arguments: the processors."""
+    """What a resolution depends on besides the arguments: processors, checkpoints, environment."""
     hardware = visible_hardware(study.engine.device)
-    identity = [hardware.key, hardware.driver, hardware.memory_gib]
+    checkpoints = [study.engine.model, *(draft.path for draft in study.space.drafts.values())]
+    identity = [
+        [hardware.key, hardware.driver, hardware.memory_gib],
+        [checkpoint_identity(checkpoint) for checkpoint in checkpoints],
+        study.engine.env,
+    ]
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()

@@ -30,9 +30,10 @@ TERM_GRACE_S = 20.0
 KILL_GRACE_S = 10.0
 PORT_GRACE_S = 10.0
 GPU_GRACE_S = 30.0
+DUMP_S = 20.0
 POLL_S = 0.25
 
-PORT_TAKEN = re.compile(r"\[Errno 98\]|Port is already in use")
+PORT_TAKEN = re.compile(r"\[Errno 98\]|Port is already in use|[Aa]ddress already in use")
 """SGLang prints it after loading, and then goes on for two minutes, or even says that it is ready."""
 
 CREW = ("sglang::", "multiprocessing.spawn")
@@ -72,14 +73,20 @@ class ServerProcess:
     """
 
     def __init__(
-        self, command: list[str], environment: Mapping[str, str], address: Address, log: Path
+        self,
+        command: list[str],
+        environment: Mapping[str, str],
+        address: Address,
+        log: Path,
+        owns_gpus: bool = True,
     ) -> None:
+        """Start it. ``owns_gpus``: nobody else uses its GPUs, so that their memory must come back."""
         self.address = address
         self.client = ServerClient(address)
         self._log_path = log
         self._crew: dict[psutil.Process, str] = {}
         self._scratch = tempfile.mkdtemp(prefix="sweeper-server-")
-        self._gpu_memory = gpu_memory_used(visible_gpus(environment))
+        self._gpu_memory = gpu_memory_used(visible_gpus(environment)) if owns_gpus else {}
         self._stopped = False
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
@@ -154,10 +161,13 @@ class ServerProcess:
         if py_spy is None:
             return "no stack dump: py-spy is not installed"
         dumps = []
-        for process in self._members():
+        deadline = time.monotonic() + DUMP_S
+        for process in self._crew or self._members():
+            if time.monotonic() > deadline:
+                break
             command = [py_spy, "dump", "--nonblocking", "--pid", str(process.pid)]
             try:
-                done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+                done = subprocess.run(command, capture_output=True, text=True, timeout=5)
             except subprocess.TimeoutExpired:
                 dumps.append(f"process {process.pid}: py-spy did not end")
             else:
@@ -187,7 +197,8 @@ class ServerProcess:
         if self._process.stdin:
             self._process.stdin.close()
         shutil.rmtree(self._scratch, ignore_errors=True)  # the guardian may have been killed before it could
-        self._wait_for_ports()
+        if not PORT_TAKEN.search(self.log()):  # otherwise someone else holds it, and may go on doing so
+            self._wait_for_ports()
         held = wait_for_gpu_memory(self._gpu_memory, GPU_GRACE_S) if self._gpu_memory else {}
         if held:
             listed = ", ".join(f"{size / 2**30:.1f} GiB on GPU {gpu}" for gpu, size in held.items())
@@ -222,12 +233,12 @@ class ServerProcess:
         return [f"{name} ({process.pid})" for process, name in self._crew.items() if not _lives(process)]
 
     def _note_crew(self) -> None:
-        commands = {process: " ".join(process.cmdline()) for process in self._members()}
-        self._crew = {
-            process: command.strip() if command.startswith(CREW[0]) else "a worker process"
-            for process, command in commands.items()
-            if any(part in command for part in CREW)
-        }
+        for process in self._members():
+            with contextlib.suppress(psutil.Error):  # a short-lived helper, gone meanwhile
+                command = " ".join(process.cmdline()).strip()
+                if any(part in command for part in CREW):
+                    titled = command.startswith(CREW[0])
+                    self._crew[process] = command if titled else "a worker process"
 
 
 def _lives(process: psutil.Process) -> bool:

@@ -89,19 +89,18 @@ def shared_pins(study: StudyConfig, version: str) -> tuple[Pin, ...]:
         pins += [Pin(name, value, "the CPU test bed") for name, value in testbed.server_arguments().items()]
     elif not own.keys() & _GRAPHS:
         pins.append(Pin("cuda-graph-max-bs-decode", loads, "the graphs cover the highest load on both arms"))
-    if (0, 5, 11) <= release(version) < (0, 5, 13) and _mixes_chains_and_trees(study):
-        why = f"SGLang {version} runs chains with overlap on one engine and trees without on another"
+    if (0, 5, 11) <= release(version) < (0, 5, 13) and _needs_both_engines(study, version):
+        why = f"SGLang {version} runs EAGLE chains with overlap on one engine, all else without on another"
         pins.append(Pin("disable-overlap-schedule", True, why))
     return tuple(pin for pin in pins if pin.flag not in own)
 
 
-def _mixes_chains_and_trees(study: StudyConfig) -> bool:
-    breadths = {min(c.topk, 2) for c in _requests(study) if c.algorithm != "NGRAM"}
-    return len(breadths) > 1
-
-
-def _requests(study: StudyConfig) -> list[SpeculationConfig]:
-    return [candidate.requested for candidate in enumerate_space(study.space).candidates]
+def _needs_both_engines(study: StudyConfig, version: str) -> bool:
+    """Whether some candidates are chains of the EAGLE family and others are not."""
+    context = Context(version=version, device=study.engine.device)
+    candidates = [c.effective for c in enumerate_space(study.space, context).candidates]
+    chains = [c.topk == 1 and c.algorithm in ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE") for c in candidates]
+    return any(chains) and not all(chains)
 
 
 def widest(candidates: Sequence[Candidate]) -> SpeculationConfig:
@@ -171,14 +170,14 @@ def check_flags(study: StudyConfig, table: FlagTable) -> None:
 
 def context_of(study: StudyConfig, setup: EngineSetup) -> Context:
     """What SGLang's rules look at, from the study, its pins and the checkpoints' own config.json."""
-    flags: Flags = {**{pin.flag: pin.value for pin in setup.pins}, **own_flags(study)}
+    flags: Flags = {**own_flags(study), **{pin.flag: pin.value for pin in setup.pins}}
 
     def text(name: str) -> str | None:
         value = flags.get(name)
         return None if value is None else str(value)
 
     base, prefill, decode = (text(name) for name in _BACKENDS)
-    if prefill is not None and prefill == decode:
+    if prefill is not None and prefill == decode and release(setup.version) >= (0, 5, 6):
         base = prefill
     return Context(
         version=setup.version,
@@ -188,6 +187,8 @@ def context_of(study: StudyConfig, setup: EngineSetup) -> Context:
         decode_attention_backend=decode,
         draft_attention_backend=text("speculative-draft-attention-backend"),
         page_size=int(text("page-size") or 0) or None,
+        dp_lm_head=bool(flags.get("enable-dp-lm-head")),
+        pp_speculates=study.engine.env.get("SGLANG_ENABLE_PP_SPEC", "").lower() in ("1", "true"),
         dp_attention=bool(flags.get("enable-dp-attention")) or int(text("attn-dp-size") or 1) > 1,
         pipeline_parallel=int(text("pp-size") or text("pipeline-parallel-size") or 1),
         tensor_parallel=study.engine.tensor_parallel,
@@ -201,6 +202,15 @@ def context_of(study: StudyConfig, setup: EngineSetup) -> Context:
             if (found := architecture(draft.path)) is not None
         },
     )
+
+
+def checkpoint_identity(model: str) -> dict[str, Any]:
+    """Names, sizes and times of a local checkpoint's files; a hub id is its own identity."""
+    directory = Path(model)
+    if not directory.is_dir():
+        return {"hub_id": model}
+    files = sorted(path for path in directory.iterdir() if path.suffix in (".safetensors", ".json", ".bin"))
+    return {path.name: [path.stat().st_size, int(path.stat().st_mtime)] for path in files}
 
 
 def architecture(checkpoint: str) -> str | None:
@@ -243,9 +253,9 @@ def server_flags(study: StudyConfig, config: SpeculationConfig, setup: EngineSet
         UnknownFlagError: the installation lacks a flag.
     """
     flags: Flags = {"model-path": study.engine.model, "tp-size": study.engine.tensor_parallel}
-    flags |= {pin.flag: pin.value for pin in setup.pins}
     own = own_flags(study)
     flags |= {name: v for name, v in own.items() if config.speculates or not name.startswith("speculative-")}
+    flags |= {pin.flag: pin.value for pin in setup.pins}  # last: a trial may pin what the study had set
     flags |= speculation_flags(study, config)
     return {setup.spell(name): value for name, value in flags.items()}
 

@@ -51,7 +51,7 @@ def server_environment() -> dict[str, str]:
     }
 
 
-def server_arguments() -> dict[str, str | int | bool]:
+def server_arguments() -> dict[str, str | int | float | bool]:
     """Arguments to add to ``python -m sglang.launch_server``, as flag name without dashes -> value."""
     return {
         "device": "cpu",

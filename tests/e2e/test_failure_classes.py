@@ -211,11 +211,10 @@ def fixed_port(monkeypatch: pytest.MonkeyPatch, port: int) -> Iterator[None]:
     with monkeypatch.context() as patch:
         patch.setattr("sweeper.trial.fresh_address", fixed)
         patch.setattr("sweeper.trial.MAX_LAUNCHES", 1)
-        patch.setattr(process, "PORT_GRACE_S", 0.0)
         yield
 
 
-def test_a_port_that_someone_else_holds_is_named_within_a_minute(
+def test_a_port_that_someone_else_holds_is_named_as_soon_as_it_is_seen(
     plan: TrialPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SGLang itself waits for two minutes, and exits with the code of a killed process."""
@@ -223,10 +222,12 @@ def test_a_port_that_someone_else_holds_is_named_within_a_minute(
         other.bind(("127.0.0.1", 11_999))
         other.listen()
         begun = time.monotonic()
-        record = launch(plan, Case(FailureClass.PORT), tmp_path / "log").record
-        assert time.monotonic() - begun < 90
+        result = launch(plan, Case(FailureClass.PORT), tmp_path / "log")
+        record = result.record
+        assert time.monotonic() - begun < 90  # most of it loading; SGLang itself takes 160 s
     assert record.failure is not None
     assert record.failure.kind is FailureClass.PORT
+    assert result.leak is None
 
 
 def test_faults_of_a_serving_server(plan: TrialPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

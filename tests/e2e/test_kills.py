@@ -59,7 +59,7 @@ def serving(pool: ServerPool, plan: TrialPlan, tag: str) -> psutil.Process:
     """Start a trial and return its launcher once requests run."""
     pool.start(tag, TrialOrder(NO_CANDIDATE, (1,)))
     deadline = time.monotonic() + 240
-    while "ing" not in pool.phases().get(tag, "").replace("starting", ""):
+    while not pool.phases().get(tag, "").startswith(("warming up", "measuring")):
         assert time.monotonic() < deadline
         time.sleep(0.5)
     time.sleep(2)

@@ -75,7 +75,9 @@ def test_another_server_on_the_port_is_not_ours(info: dict[str, str]) -> None:
         assert not client.is_ready()
 
 
-@pytest.mark.parametrize("answer", [(401, '{"error": "Unauthorized"}'), (500, "oops"), (200, [])])
+@pytest.mark.parametrize(
+    "answer", [(401, '{"error": "Unauthorized"}'), (500, "oops"), (200, []), (200, "<html>")]
+)
 def test_a_server_that_tells_nothing_of_itself_is_unreachable(answer: Answer) -> None:
     with server({"server_info": [answer]}) as (client, _), pytest.raises(ServerUnreachableError):
         client.info()

@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from sweeper.config import StudyConfig
+from sweeper.records import Pin
 from sweeper.server.command import (
     Address,
     arguments,
@@ -44,6 +45,14 @@ def test_ngram_takes_its_breadth_in_a_flag_of_its_own(study: StudyConfig) -> Non
     assert flags["speculative-ngram-max-trie-depth"] == 24
     assert "speculative-num-steps" not in flags
     assert "speculative-draft-model-path" not in flags
+
+
+def test_what_a_trial_pins_itself_wins_over_the_study(write_study: WriteStudy) -> None:
+    """After an OOM the smaller share is launched, recorded and exported."""
+    study = load_study_file(write_study(engine={"extra_args": {"mem_fraction_static": 0.88}}))
+    own = Pin("mem-fraction-static", 0.78, "OOM_RUNTIME with 0.83 in the same trial")
+    flags = server_flags(study, CHAIN, EngineSetup("0.5.23", pins=(*setup(study).pins, own)))
+    assert flags["mem-fraction-static"] == 0.78
 
 
 def test_words_are_passed_as_they_are() -> None:

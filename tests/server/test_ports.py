@@ -43,6 +43,12 @@ def test_a_block_with_a_taken_port_is_passed_over(monkeypatch: pytest.MonkeyPatc
             assert first == 21_100 + BLOCK
 
 
+def test_an_early_ephemeral_range_leaves_ports_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "_ephemeral_start", lambda: 1024)
+    with port_block() as first:
+        assert first >= ports.FIRST
+
+
 def test_blocks_end_below_the_ephemeral_range(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ports, "_ephemeral_start", lambda: ports.FIRST + 2 * BLOCK)
     with port_block() as first:
