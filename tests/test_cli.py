@@ -125,7 +125,11 @@ def test_a_sweep_with_faults_from_start_to_export(write_study: WriteStudy) -> No
 def test_what_a_server_really_ran_is_not_launched_again(write_study: WriteStudy) -> None:
     """The server of 3/1/4 says that it runs 1/1/2, against the rules: recorded, and 1/1/2 counts as measured."""
     grid = {"algorithm": "EAGLE3", "drafts": "a", "num_steps": [3, 1]}
-    path = write_study(engine={"env": {"FAKE_FAULTS": '{"draft_a": "other_steps"}'}}, space={"grids": [grid]})
+    path = write_study(
+        engine={"env": {"FAKE_FAULTS": '{"draft_a": "other_steps"}'}},
+        space={"grids": [grid]},
+        resources={"max_servers": 1},
+    )
     done = sweeper("run", str(path))
     assert done.returncode == 0, done.stderr
     [trial] = trials(path)

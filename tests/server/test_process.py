@@ -185,7 +185,7 @@ def test_shared_memory_and_temporary_files_go_with_the_server(
         elif end == "kill the owner":
             process.kill()
         else:
-            [server] = [p for p in session_members(session) if p.cmdline()[-1] == LITTER]
+            [server] = [p for p in session_members(session) if p.cmdline()[1:] == ["-c", LITTER]]
             server.kill()
         wait_until(lambda: session_members(session) == [])
         assert [file for file in files if file.exists()] == []
