@@ -84,7 +84,11 @@ def local_setup(config: StudyConfig) -> tuple[EngineSetup, list[str]]:
     Raises:
         SweeperError: it is installed and lacks a flag of the study.
     """
-    environment = launch_environment(config)
+    try:
+        environment = launch_environment(config)
+    except SweeperError as error:  # a secret that only the servers' nodes have
+        setup = EngineSetup(pins=shared_pins(config, NEWEST_KNOWN))
+        return setup, [f"rules and flags are those of {NEWEST_KNOWN}: {error}"]
     try:
         version = installed_version(config.engine.python, environment.get("PYTHONPATH"))
     except SweeperError:
