@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sweeper.config import StudyConfig
 from sweeper.errors import SweeperError
 from sweeper.records import Pin
-from sweeper.releases import NEWEST_KNOWN, is_newer_than_known
+from sweeper.releases import NEWEST_KNOWN, warning_about
 from sweeper.search import make_sampler
 from sweeper.server.command import Address, launch_command, launch_environment, public_command
 from sweeper.server.install import NoHelpError, installed_version
@@ -112,11 +112,8 @@ def check_study(config: StudyConfig) -> CheckReport:
     prompts = plan_prompts(config)
     make_sampler(config.search, space.candidates)
     command = launch_command(config, space.candidates[0].requested, setup, Address(30000, "KEY"))
-    if is_newer_than_known(setup.version):
-        warnings.append(
-            f"SGLang {setup.version} is newer than {NEWEST_KNOWN}, the newest release whose rules are known: they are "
-            "used, and every server's own account is compared with them"
-        )
+    if newer := warning_about(setup.version):
+        warnings.append(newer)
     return CheckReport(
         study=config.study,
         asked=space.asked,

@@ -20,7 +20,7 @@ from sweeper import __version__
 from sweeper.check import CheckReport, check_study, usable_space
 from sweeper.config import NAME, StudyConfig
 from sweeper.errors import SweeperError
-from sweeper.releases import NEWEST_KNOWN, is_newer_than_known
+from sweeper.releases import warning_about
 from sweeper.study_file import load_study_file
 
 if TYPE_CHECKING:
@@ -223,12 +223,8 @@ def _run(config: StudyConfig, remeasure_baseline: bool, ray_address: str | None)
             with console.status("Looking at the installed SGLang, once per installation"):
                 plan = TrialPlan(config, engine_setup(config), prompts)
             space = usable_space(config, plan.setup)
-            if is_newer_than_known(plan.setup.version):
-                console.print(
-                    f"[yellow]SGLang {plan.setup.version} is newer than {NEWEST_KNOWN}, the newest release whose rules "
-                    "are known[/]: they are used, and every server's own account decides",
-                    highlight=False,
-                )
+            if newer := warning_about(plan.setup.version):
+                console.print(f"[yellow]{newer}[/]", highlight=False)
             with ServerPool(plan) as servers, LiveView(console) as view:
                 sweep = Sweep(plan, space.candidates, directory, servers, view)
                 console.print(

@@ -20,6 +20,11 @@ def release(version: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def is_newer_than_known(version: str) -> bool:
-    """Whether nobody has read this release's rules yet."""
-    return release(version) > release(NEWEST_KNOWN)
+def warning_about(version: str) -> str | None:
+    """What a person should know of a release whose rules nobody has read yet; None for the known ones."""
+    if release(version) <= release(NEWEST_KNOWN):
+        return None
+    return (
+        f"SGLang {version} is newer than {NEWEST_KNOWN}, the newest release whose rules are known: they are used, and "
+        "every server's own account is compared with them"
+    )

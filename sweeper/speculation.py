@@ -193,7 +193,7 @@ class Parameter:
     """What a study may vary in an algorithm.
 
     ``name`` is its key in a study file, ``flag`` the server's. ``sets`` names the field of SpeculationConfig that
-    holds it, increased by ``plus``; without one it is an option.
+    holds it, increased by ``plus``, and has rules of its own; without one it is an option, from ``least`` on.
     """
 
     name: str
@@ -569,7 +569,6 @@ ALGORITHMS = {
                     "num_draft_tokens",
                     "speculative-num-draft-tokens",
                     sets="num_draft_tokens",
-                    least=2,
                     default=12,
                 ),
                 Parameter("max_trie_depth", "speculative-ngram-max-trie-depth", least=2, since="0.5.10"),
@@ -613,7 +612,6 @@ ALGORITHMS = {
                     "block_size",
                     "speculative-num-draft-tokens",
                     sets="num_draft_tokens",
-                    least=2,
                     required=True,
                 ),
                 Parameter("draft_window_size", "speculative-draft-window-size", since="0.5.11"),

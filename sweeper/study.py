@@ -17,7 +17,6 @@ from sweeper.breakeven import Arm, speedup
 from sweeper.errors import StudyChangedError, SweeperError
 from sweeper.records import (
     Baseline,
-    FailureClass,
     Hardware,
     Interval,
     TrialRecord,
@@ -27,7 +26,7 @@ from sweeper.records import (
 from sweeper.run_directory import RunDirectory, open_storage
 from sweeper.search import make_sampler
 from sweeper.search.candidates import REQUEUE, config_from, is_proposed, params_of, taken
-from sweeper.server.failures import concerns
+from sweeper.server.failures import ADVICE, Remedy, concerns
 from sweeper.space import Candidate
 from sweeper.speculation import NO_SPECULATION, SpeculationConfig
 from sweeper.stored_trial import attributes, label, objective, record_of, speedups_of
@@ -281,7 +280,7 @@ class Sweep:
     def _fail(self, trial: optuna.Trial, record: TrialRecord) -> None:
         """Tell a failure; a config that is not to blame goes back into the queue."""
         attempt = int(trial.user_attrs.get("attempt", 1))
-        lost = record.failure is not None and record.failure.kind is FailureClass.LOST
+        lost = record.failure is not None and ADVICE[record.failure.kind].remedy is Remedy.ELSEWHERE
         again = record.state is records.TrialState.INTERRUPTED or (lost and attempt < MAX_ATTEMPTS)
         if again:
             trial.set_user_attr(REQUEUE, True)

@@ -31,7 +31,6 @@ from sweeper.records import (
 from sweeper.server import failures
 from sweeper.server.client import ServerUnreachableError
 from sweeper.server.command import Address, launch_command, launch_environment, public_command
-from sweeper.server.flags import normalised
 from sweeper.server.process import LeakError, ServerDiedError, ServerProcess, StartTimeoutError, fresh_address
 from sweeper.server.setup import EngineSetup, server_flags
 from sweeper.space import Candidate
@@ -154,10 +153,8 @@ def next_launch(plan: TrialPlan, result: TrialResult, launches: int) -> tuple[Tr
     share = round(before + step, 3)
     pin = Pin(MEMORY_FLAG, share, f"{failure.kind.value} with {before:g} in the same trial")
     others = tuple(p for p in plan.setup.pins if p.flag != MEMORY_FLAG)
-    own = {n: v for n, v in plan.study.engine.extra_args.items() if normalised(n) != MEMORY_FLAG}
-    study = plan.study.model_copy(update={"engine": plan.study.engine.model_copy(update={"extra_args": own})})
     setup = replace(plan.setup, pins=(*others, pin))
-    return replace(plan, study=study, setup=setup), f"{MEMORY_FLAG} {before:g} -> {share:g}"
+    return replace(plan, setup=setup), f"{MEMORY_FLAG} {before:g} -> {share:g}"
 
 
 def _memory_share(plan: TrialPlan, result: TrialResult) -> float | None:

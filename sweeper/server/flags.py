@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -81,8 +81,3 @@ def parse_help(text: str) -> FlagTable:
         if closed:
             choices.update(dict.fromkeys(own, tuple(closed.group(1).split(","))))
     return FlagTable(frozenset(names), choices)
-
-
-def table_of(names: Iterable[str]) -> FlagTable:
-    """A table of names alone, as kept for releases that are not installed."""
-    return FlagTable(frozenset(names), {})

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from sweeper.testbed.recipe import RECIPE_VERSION
+from sweeper.user_cache import user_cache
 
 STANDIN = Path(__file__).parent / "standin"
 REQUIREMENTS = Path(__file__).parent / "requirements.txt"
@@ -22,9 +23,8 @@ def cache_dir() -> Path:
     chosen = os.environ.get("SWEEPER_TESTBED")
     if chosen:
         return Path(chosen)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     python = f"py{sys.version_info.major}.{sys.version_info.minor}"
-    return cache / "sweeper" / "testbed" / f"{RECIPE_VERSION}-{python}"
+    return user_cache("testbed") / f"{RECIPE_VERSION}-{python}"
 
 
 def server_environment() -> dict[str, str]:

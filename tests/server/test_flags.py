@@ -9,7 +9,7 @@ import pytest
 
 from sweeper.config import StudyConfig
 from sweeper.errors import SweeperError
-from sweeper.server.flags import FlagTable, UnknownFlagError, parse_help, table_of
+from sweeper.server.flags import FlagTable, UnknownFlagError, parse_help
 from sweeper.server.install import installed_flags, installed_version
 from sweeper.server.setup import EngineSetup, own_flags, server_flags, shared_pins
 from sweeper.speculation import ALGORITHMS, NO_SPECULATION, Context, effective
@@ -22,7 +22,8 @@ LISTS = {path.stem: path for path in (Path(__file__).parent / "flags").glob("*.t
 
 
 def table(version: str) -> FlagTable:
-    return table_of(name.lstrip("-") for name in LISTS[version].read_text().split())
+    names = frozenset(name.lstrip("-") for name in LISTS[version].read_text().split())
+    return FlagTable(names, choices={})
 
 
 @pytest.mark.parametrize("version", sorted(LISTS))
