@@ -15,7 +15,8 @@ One would not do: Ray kills an ending worker's direct children, and would kill a
 could act. The watcher is the owner's grandchild and so survives the runner.
 
 Files in /dev/shm belong to nobody once their processes are killed, so the watcher looks who maps them as soon as
-new ones appear. It goes by inode: a POSIX semaphore is mapped under a name that is already gone.
+new ones appear. It goes by inode: a POSIX semaphore is mapped under a name that is already gone. Of files that have
+appeared since and that nobody maps any more, only Python's semaphores are taken for the server's.
 
 Standard library only.
 """
@@ -75,6 +76,14 @@ def remove_shared_memory(inodes: set[int]) -> list[Path]:
     return removed
 
 
+def orphans() -> set[int]:
+    """Inodes of Python's own semaphores; one that nobody maps has lost its process, whosoever it was.
+
+    A process that is killed just after making one is gone before anybody could see it map it.
+    """
+    return {entry.inode() for entry in os.scandir(SHARED_MEMORY) if entry.name.startswith("sem.mp-")}
+
+
 class Watcher:
     """The process that outlives the runner."""
 
@@ -109,7 +118,7 @@ class Watcher:
         deadline = time.monotonic() + GONE_S
         while self.members() and time.monotonic() < deadline:
             time.sleep(0.05)
-        remove_shared_memory(self.inodes - self.older)
+        remove_shared_memory((self.inodes | orphans()) - self.older)
         shutil.rmtree(self.scratch, ignore_errors=True)
 
 
