@@ -1,97 +1,100 @@
-"""Reads prompts and deals them out: every load point gets its own, the same ones for every config."""
+"""A study's prompts from end to end: conversations are rendered, dealt out to the loads, and named by a hash."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import random
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 from sweeper.config import StudyConfig
-from sweeper.errors import SweeperError
+from sweeper.records import Load
+from sweeper.workload.chat import needs_tokenizer, render
+from sweeper.workload.conversation import (
+    Conversations,
+    History,
+    Prompt,
+    TooFewPromptsError,
+    WorkloadError,
+)
+from sweeper.workload.dealing import Hands, deal, most_conversations, usable
+from sweeper.workload.sources import read_conversations
 
-
-class WorkloadError(SweeperError):
-    """The prompt file is unusable or too short for the loads asked for."""
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """One request's text; ``id`` names it in every record."""
-
-    id: str
-    text: str
+__all__ = [
+    "History",
+    "Prompt",
+    "PromptPlan",
+    "WorkloadError",
+    "needs_tokenizer",
+    "plan_prompts",
+    "read_conversations",
+]
 
 
 @dataclass(frozen=True)
 class PromptPlan:
-    """The prompts of every load, in the order they are sent. No prompt stands in two loads."""
+    """The prompts of every load, in the order they are sent. No prompt stands in two loads.
 
-    by_load: Mapping[int, tuple[Prompt, ...]]
-    warmup: Mapping[int, tuple[Prompt, ...]]
+    ``warmup`` prompts are never measured; loads of one bucket share them. ``quality`` prompts are sent greedily where
+    the temperature is not 0. ``notes`` say how the texts came about.
+    """
+
+    by_load: Mapping[Load, tuple[Prompt, ...]]
+    warmup: Mapping[Load, tuple[Prompt, ...]]
+    quality: tuple[Prompt, ...]
     fingerprint: str
+    notes: tuple[str, ...] = ()
 
 
-def read_prompts(path: str | Path) -> list[Prompt]:
-    """All prompts of a JSONL file with one ``{"id": ..., "prompt": "..."}`` a line; ``id`` may be left out.
+def plan_prompts(study: StudyConfig, conversations: Conversations) -> PromptPlan:
+    """Render the conversations and deal them out, in their order.
+
+    Where ``needs_tokenizer`` is true this starts the engine's interpreter, so call it where the servers will run.
 
     Raises:
-        WorkloadError: a line is no such object, is empty, or repeats an earlier prompt or id.
+        WorkloadError: the chat template refuses a conversation, or there are fewer prompts than the loads need.
+        SweeperError: a variable of ``engine.env`` is not set here.
     """
-    prompts: dict[str, Prompt] = {}
-    texts: dict[str, int] = {}
+    # A large source is rendered and tokenized only as far as it is used; buckets may need all of it.
+    enough = usable(study) if study.workload.input_lengths else most_conversations(study)
+    few = replace(conversations, items=conversations.items[:enough])
     try:
-        lines = (
-            Path(path).read_text("utf-8").split("\n")
-        )  # splitlines would also split at U+2028 inside a text
-    except (OSError, UnicodeDecodeError) as error:
-        raise WorkloadError(f"{path}: cannot be read as UTF-8 text: {error}") from None
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        where = f"{path}:{number}"
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise WorkloadError(f"{where}: no JSON: {error.msg}") from None
-        text = row.get("prompt") if isinstance(row, dict) else None
-        if not isinstance(text, str) or not text.strip():
-            raise WorkloadError(f'{where}: a line needs "prompt" with a non-empty text')
-        if text in texts:
-            raise WorkloadError(f"{where}: the same prompt as in line {texts[text]}; prompts must differ")
-        prompt = Prompt(str(row.get("id", number)), text)
-        if prompt.id in prompts:
-            raise WorkloadError(f"{where}: id {prompt.id!r} stands twice")
-        prompts[prompt.id], texts[text] = prompt, number
-    return list(prompts.values())
+        return _plan(study, few)
+    except TooFewPromptsError:
+        if len(few) == len(conversations):
+            raise
+    return _plan(study, conversations)
 
 
-def plan_prompts(study: StudyConfig) -> PromptPlan:
-    """Deal the prompts out to the loads and their warm-ups, in an order that the seed fixes.
-
-    Raises:
-        WorkloadError: there are fewer prompts than the loads need.
-    """
-    prompts = read_prompts(study.workload.prompts)
-    measurement = study.measurement
-    random.Random(measurement.seed).shuffle(prompts)
-    loads = study.workload.concurrency
-    needed = sum(measurement.requests(c) + measurement.warmup_requests for c in loads)
-    if len(prompts) < needed:
-        raise WorkloadError(
-            f"{study.workload.prompts}: {len(prompts)} prompts, but concurrency {loads} with "
-            f"{measurement.min_requests} requests or {measurement.rounds} rounds each need {needed} distinct ones; "
-            "add prompts or lower measurement.min_requests, measurement.rounds or workload.concurrency"
-        )
-    deck = iter(prompts)
-    warmup = {c: tuple(next(deck) for _ in range(measurement.warmup_requests)) for c in loads}
-    by_load = {c: tuple(next(deck) for _ in range(measurement.requests(c))) for c in loads}
-    return PromptPlan(by_load, warmup, _fingerprint(warmup, by_load))
+def _plan(study: StudyConfig, conversations: Conversations) -> PromptPlan:
+    rendered = render(study, conversations)
+    hands = deal(study, rendered.prompts)
+    notes = (*conversations.notes, *rendered.notes, *_turn_notes(hands))
+    return PromptPlan(hands.by_load, hands.warmup, hands.quality, fingerprint(hands), notes)
 
 
-def _fingerprint(*groups: Mapping[int, tuple[Prompt, ...]]) -> str:
+def _turn_notes(hands: Hands) -> tuple[str, ...]:
+    prompts = [prompt for hand in hands.by_load.values() for prompt in hand]
+    several = [prompt for prompt in prompts if prompt.follow_ups]
+    if not several:
+        return ()
+    requests = sum(prompt.requests for prompt in several)
+    return (
+        f"{len(several)} of {len(prompts)} prompts are conversations of {requests} requests; "
+        "the server's own replies are their history",
+    )
+
+
+def fingerprint(hands: Hands) -> str:
     """Hash of every text in its place, so that two studies with equal traffic share a baseline."""
-    content = [[load, [p.text for p in prompts]] for group in groups for load, prompts in group.items()]
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+
+    def texts(prompts: tuple[Prompt, ...]) -> list[object]:
+        rules = [
+            [p.history.tail, p.history.through, p.history.strips] if p.follow_ups else [] for p in prompts
+        ]
+        return [[p.text, *p.follow_ups, rule] for p, rule in zip(prompts, rules, strict=True)]
+
+    groups = [
+        [[str(load), texts(hand)] for load, hand in group.items()] for group in (hands.warmup, hands.by_load)
+    ]
+    return hashlib.sha256(json.dumps([groups, texts(hands.quality)]).encode()).hexdigest()[:16]
