@@ -1,1 +1,1 @@
-"""Closed-loop load on one server, and the statistics of what comes back."""
+"""Load on one server, closed or open loop, and the statistics of what comes back."""

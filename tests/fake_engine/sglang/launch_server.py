@@ -2,8 +2,10 @@
 
 The environment variable FAKE_FAULTS holds JSON: {"<draft path's last part>": "<fault>"} with the faults
 ``crash_at_start``, ``crash_while_serving``, ``error_in_stream``, ``abort``, ``no_counters``, ``other_tokens``,
-``hang``, ``other_steps`` (it says it runs 1/1/2), ``out_of_memory`` (above a memory share of 0.8) and ``port_taken``
-(once; FAKE_STATE names a directory to remember it in); "" as the key means the launch without a draft.
+``hang``, ``no_finish`` (the stream just ends), ``merged_chunks`` (four steps in one), ``slows_down`` (to a third of
+its speed after 24 requests), ``other_steps`` (it says it runs 1/1/2), ``out_of_memory`` (above a memory share of 0.8)
+and ``port_taken`` (once; FAKE_STATE names a directory to remember it in); "" as the key means the launch without a
+draft.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from aiohttp import web
 FLAGS = Path(__file__).parents[2] / "server" / "flags" / "0.5.23.txt"
 STEP_S = 0.002
 """Seconds of a decoding step without speculation; every draft step adds a tenth of it."""
+SERVED: list[str] = []
 
 
 def parse() -> argparse.Namespace:
@@ -72,8 +75,11 @@ async def generate(request: web.Request) -> web.StreamResponse:
     response = web.StreamResponse()
     await response.prepare(request)
     sent, rounds, drafts, histogram = 0, 0, 0, [0] * (STEPS + 1)
+    held: list[int] = []
+    SERVED.append(prompt)
+    slower = 3 if FAULT == "slows_down" and len(SERVED) > 24 else 1
     while sent < count:
-        await asyncio.sleep(STEP_S * (1 + STEPS / 10))
+        await asyncio.sleep(STEP_S * (1 + STEPS / 10) * slower)
         step = 1
         if sent and STEPS:
             kept = accepted(prompt, rounds)
@@ -81,6 +87,7 @@ async def generate(request: web.Request) -> web.StreamResponse:
             histogram[kept] += 1
         delta = tokens[sent : sent + step]
         sent += len(delta)
+        held += delta
         if FAULT == "hang" and sent > count // 2:
             await asyncio.sleep(3600)
         if FAULT == "crash_while_serving" and sent > count // 2:
@@ -92,6 +99,12 @@ async def generate(request: web.Request) -> web.StreamResponse:
         if FAULT == "error_in_stream" and sent > count // 2:
             await response.write(b'data: {"error": {"message": "planted error"}}\n\n')
             break
+        if FAULT == "no_finish" and sent > count // 2:
+            break
+        if FAULT == "merged_chunks" and rounds % 4 and sent < count:
+            continue
+        delta, held = held, []
+        text = "".join(f" {token}" for token in delta)
         meta = {"completion_tokens": sent, "prompt_tokens": 8, "cached_tokens": 0, "finish_reason": None}
         if sent == count:
             meta["finish_reason"] = {
@@ -105,7 +118,7 @@ async def generate(request: web.Request) -> web.StreamResponse:
                     "spec_correct_drafts_histogram": histogram,
                 }
         await response.write(
-            b"data: " + json.dumps({"output_ids": delta, "meta_info": meta}).encode() + b"\n\n"
+            b"data: " + json.dumps({"text": text, "output_ids": delta, "meta_info": meta}).encode() + b"\n\n"
         )
     await response.write(b"data: [DONE]\n\n")
     return response
