@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +15,9 @@ from sweeper.config import StudyConfig
 from sweeper.errors import SweeperError
 from sweeper.server.prepare import prepare_engine
 from sweeper.server.setup import EngineSetup
+from sweeper.trial_order import TrialPlan
+from sweeper.workload.conversation import Conversations
+from sweeper.workload.prompts import needs_tokenizer, plan_prompts
 
 SETUP_TIMEOUT_S = 900.0
 
@@ -70,17 +73,28 @@ def servers_that_fit(config: StudyConfig) -> int:
     return count
 
 
-def engine_setup(config: StudyConfig) -> EngineSetup:
-    """The SGLang where the servers will run, which need not be the driver's node, and what all launches share.
+def trial_plan(config: StudyConfig, conversations: Conversations) -> TrialPlan:
+    """What all trials share: the SGLang where the servers will run, and the prompts.
+
+    That need not be the driver's node; prompts that the target's chat template must render are rendered there, too.
 
     Raises:
-        SweeperError: it is not installed there, lacks a flag of the study, or no node can run a server.
+        SweeperError: SGLang is not installed there or lacks a flag of the study, no node can run a server, or the
+            prompts cannot be used.
     """
+    setup: EngineSetup = _where_servers_run(config, prepare_engine, config)
+    if not needs_tokenizer(config, conversations):
+        return TrialPlan(config, setup, plan_prompts(config, conversations))
+    return TrialPlan(config, setup, _where_servers_run(config, plan_prompts, config, conversations))
+
+
+def _where_servers_run(config: StudyConfig, function: Callable[..., Any], *arguments: Any) -> Any:
+    """The function's result on a node that can run a server, with a server's resources."""
     servers_that_fit(config)
-    remote: Any = ray.remote(prepare_engine)
+    remote: Any = ray.remote(function)
     remote = remote.options(num_gpus=config.gpus_per_server, num_cpus=config.resources.cpus_per_server)
     try:
-        setup: EngineSetup = ray.get(remote.remote(config), timeout=SETUP_TIMEOUT_S)
+        return ray.get(remote.remote(*arguments), timeout=SETUP_TIMEOUT_S)
     except RayTaskError as error:
         raise SweeperError(str(error.cause)) from None
     except GetTimeoutError:
@@ -89,4 +103,3 @@ def engine_setup(config: StudyConfig) -> EngineSetup:
         ) from None
     except RayError as error:
         raise SweeperError(f"the node that looked at its SGLang was lost: {error}") from None
-    return setup

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
@@ -15,7 +15,7 @@ from sweeper.errors import SweeperError
 from sweeper.records import FailureClass, Hardware, TrialRecord, TrialResult, TrialState
 from sweeper.server import failures
 from sweeper.space import Candidate
-from sweeper.trial import TrialOrder, TrialPlan
+from sweeper.trial_order import TrialOrder, TrialPlan
 
 PLACEMENT_TIMEOUT_S = 300.0
 INTERRUPT_S = 30.0
@@ -24,6 +24,7 @@ CLOSE_S = 5.0
 
 @dataclass
 class _Busy:
+    name: str
     actor: Any
     tag: str
     candidate: Candidate
@@ -50,7 +51,8 @@ class ServerPool:
         self._gpus, self._cpus = study.gpus_per_server, study.resources.cpus_per_server
         self._plan = ray.put(plan)
         self._pending: dict[Any, Any] = {}
-        self._ready: list[Any] = []
+        self._ready: dict[str, Any] = {}
+        self._placed = 0
         self._running: dict[Any, _Busy] = {}
         self._hardware: Hardware | None = None
         self._deserted_since = time.monotonic()
@@ -65,7 +67,7 @@ class ServerPool:
         self.interrupt()
         if self._running:
             ray.wait(list(self._running), num_returns=len(self._running), timeout=INTERRUPT_S)
-        there = [*self._ready, *(busy.actor for busy in self._running.values())]
+        there = [*self._ready.values(), *(busy.actor for busy in self._running.values())]
         closing = [actor.close.remote() for actor in there]
         if closing:
             ray.wait(closing, num_returns=len(closing), timeout=CLOSE_S)
@@ -96,7 +98,8 @@ class ServerPool:
                 continue
             self._hardware = self._hardware or hardware
             if hardware.key == self._hardware.key:
-                self._ready.append(actor)
+                self._placed += 1
+                self._ready[f"{hardware.host}-{self._placed}"] = actor
             else:
                 ray.kill(actor)
         if self._ready or self._running:
@@ -121,16 +124,28 @@ class ServerPool:
         """Servers that are there or still to be placed, at least 1."""
         return max(1, len(self._pending) + len(self._ready) + len(self._running))
 
-    def idle(self) -> int:
+    def idle(self) -> list[str]:
+        """Names of the servers that wait for a trial; a replaced actor has a name of its own."""
         self._admit(0.0)
-        return len(self._ready)
+        return list(self._ready)
 
-    def start(self, tag: str, order: TrialOrder) -> None:
-        """Run a trial on an idle server; ``tag`` comes back with its result."""
+    def start(self, tag: str, order: TrialOrder, on: str | None = None) -> None:
+        """Run a trial on an idle server, on a certain one if it is named; ``tag`` comes back with its result.
+
+        Raises:
+            KeyError: the server named is not idle, or gone.
+        """
         while not self._ready:
             self._admit(1.0)
-        actor = self._ready.pop(0)
-        self._running[actor.run_trial.remote(tag, order)] = _Busy(actor, tag, order.candidate)
+        name = on or next(iter(self._ready))
+        actor = self._ready.pop(name)
+        self._running[actor.run_trial.remote(tag, order)] = _Busy(name, actor, tag, order.candidate)
+
+    def release(self, name: str) -> None:
+        """Give an idle server's processors back for good."""
+        actor = self._ready.pop(name)
+        ray.wait([actor.close.remote()], timeout=CLOSE_S)
+        ray.kill(actor)
 
     def wait(self, timeout_s: float) -> list[tuple[str, TrialResult]]:
         """Results that came in within ``timeout_s`` seconds, at least until the first one does."""
@@ -145,7 +160,7 @@ class ServerPool:
         try:
             result: TrialResult = ray.get(ref)
         except RayTaskError as error:
-            self._ready.append(busy.actor)
+            self._ready[busy.name] = busy.actor
             return busy.tag, _lost(busy.candidate, FailureClass.CRASH, f"the trial raised: {error.cause}")
         except RayError as error:
             ray.kill(busy.actor)  # it may be alive but out of reach, with its server on the GPUs
@@ -155,8 +170,8 @@ class ServerPool:
             ray.kill(busy.actor)
             self._create()
         else:
-            self._ready.append(busy.actor)
-        return busy.tag, result
+            self._ready[busy.name] = busy.actor
+        return busy.tag, replace(result, server=busy.name)
 
     def phases(self) -> dict[str, str]:
         """What every busy server does right now, by tag."""

@@ -12,7 +12,8 @@ import psutil
 
 from sweeper.hardware import visible_hardware
 from sweeper.records import Hardware, TrialResult
-from sweeper.trial import TrialOrder, TrialPlan, Watch, run_trial
+from sweeper.trial import run_trial
+from sweeper.trial_order import TrialOrder, TrialPlan, Watch
 
 SCRATCH = "sweeper-actor-"
 

@@ -26,6 +26,7 @@ from scipy import stats
 
 from sweeper.config import Measurement, Workload
 from sweeper.load.generator import LoadGenerator, LoadRun, Order
+from sweeper.load.window import steady_window
 from sweeper.records import Load
 from sweeper.server.command import Address
 from sweeper.workload.prompts import Prompt
@@ -111,7 +112,7 @@ def closed_loop(concurrency: int, seconds: float, in_step: bool) -> bool:
     if failed:
         print(f"{len(failed)} requests failed; the first: {failed[0]}")
         return False
-    start, end = run.window
+    start, end = steady_window(run.requests, run.load)
     shift = offset(run, truth)
     ours = np.concatenate([r.arrival_s for r in run.requests])
     true = np.concatenate([truth[r.prompt].sent for r in run.requests]) - shift

@@ -34,7 +34,7 @@ def write_export(config: StudyConfig, report: StudyReport, run: RunDirectory, fo
     Raises:
         SweeperError: nothing was measured yet.
     """
-    if not report.baseline or not any(t.state == "COMPLETE" for t in report.trials):
+    if not report.baseline or not report.finished:
         raise SweeperError(f"run {run.path}: no trial is complete yet, so there is nothing to export")
     name, render = FORMATS[format]
     best = report.best

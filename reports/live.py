@@ -15,10 +15,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from sweeper.records import Baseline, Interval, TrialRecord
+from sweeper.records import Baseline, BaselineCheck, ConfirmationRound, Interval, LoadPoint, TrialRecord
 from sweeper.server.failures import ADVICE
 from sweeper.speculation import SpeculationConfig
-from sweeper.study import Tally
+from sweeper.stored_trial import Speedups
+from sweeper.surroundings import Tally
 
 PLAIN_EVERY_S = 15.0
 
@@ -53,13 +54,19 @@ class LiveView:
             f"[bold]Baseline {how}[/] (no speculation; measured {baseline.measured_at}, key {baseline.key})"
         )
         for point in baseline.record.load_points:
-            self._say(f"  concurrency {point.concurrency:>3}: {_rate(point.output_tok_s)} tok/s")
+            self._say(f"  {point.load.in_words()}: {_rate(point.output_tok_s)} tok/s{_remarks(point)}")
 
-    def drifted(self, baseline: Baseline, concurrency: int, drift: float) -> None:
-        self._say(
-            f"[yellow]The cached baseline of {baseline.measured_at} no longer holds[/]: {drift:+.1%} at "
-            f"concurrency {concurrency}; measuring it again"
-        )
+    def checked(self, check: BaselineCheck, consequence: str) -> None:
+        """The baseline is not what it was."""
+        what = f"the server without speculation, {check.when}, on {check.server}: {check}"
+        self._say(f"[yellow]{escape(what)}[/]; {escape(consequence)}")
+
+    def confirmed(self, done: ConfirmationRound, of: int) -> None:
+        """A round of confirmation is over."""
+        for trial, record in done.trials.items():
+            speeds = "  ".join(f"{load} {values[0]:.2f}x" for load, values in done.speedups[trial].items())
+            said = escape(speeds or done.failures.get(trial, "nothing measured"))
+            self._say(f"confirmation {done.number} of {of}: trial {trial} {record.effective}  {said}")
 
     def skipped(self, configs: Mapping[SpeculationConfig, str]) -> None:
         """Candidates that will not be launched, grouped by the reason."""
@@ -67,7 +74,7 @@ class LiveView:
         for why, count in reasons.items():
             self._say(f"[yellow]{count} config(s) skipped[/]: {escape(why)}")
 
-    def finished(self, number: int, record: TrialRecord, speedups: Mapping[int, Interval]) -> None:
+    def finished(self, number: int, record: TrialRecord, speedups: Speedups) -> None:
         if record.failure:
             kind, message = record.failure.kind.value, escape(record.failure.message)
             self._say(f"[red]trial {number} {kind}[/] {record.effective}: {message}")
@@ -77,13 +84,16 @@ class LiveView:
             self._say(f"trial {number} {record.state.value.lower()} {record.effective}")
             return
         loads = "  ".join(
-            f"c={p.concurrency} {p.output_tok_s.value:.0f} tok/s {speedups[p.concurrency].value:.2f}x "
-            f"A {p.accept_length.value:.2f}"
+            f"{p.load} {p.output_tok_s.value:.0f} tok/s {speedups[p.load].value:.2f}x "
+            f"A {p.accept_length.value:.2f}{_remarks(p)}"
             for p in record.load_points
         )
         self._say(
-            f"trial {number} done in {record.start_s + record.measure_s:.0f} s  {record.effective}  {loads}"
+            f"trial {number} {'pruned' if record.pruned else 'done'} in {record.start_s + record.measure_s:.0f} s  "
+            f"{record.effective}  {loads}"
         )
+        if record.pruned:
+            self._say(f"  {escape(record.pruned)}")
 
     def tick(self, tally: Tally, phases: Mapping[str, str]) -> None:
         """Called about once a second."""
@@ -102,18 +112,26 @@ def _rate(rate: Interval) -> str:
     return f"{rate.value:.1f} \\[{rate.low:.1f}, {rate.high:.1f}]"
 
 
+def _remarks(point: LoadPoint) -> str:
+    """What a reader must know of a load point, in brackets."""
+    remarks = [*(["UNSTABLE"] if point.unstable else []), *(note.split(":")[0] for note in point.notes)]
+    return f" ({', '.join(remarks)})" if remarks else ""
+
+
 def _bar(tally: Tally) -> Table:
     row = Table.grid(padding=(0, 1))
-    done = tally.complete + tally.failed
+    done = tally.complete + tally.pruned + tally.failed
     row.add_row(ProgressBar(total=max(tally.planned, 1), completed=done, width=30), _summary(tally))
     return row
 
 
 def _summary(tally: Tally) -> str:
     """``3/9 trials (1 failed, 1 running), best EAGLE3 full 3/1/4 1.52x, ETA 0:04:10``"""
-    parts = [
-        f"{tally.complete + tally.failed}/{tally.planned} trials ({tally.failed} failed, {tally.running} running)"
-    ]
+    done = tally.complete + tally.pruned + tally.failed
+    counts = f"{tally.pruned} pruned, " if tally.pruned else ""
+    parts = [f"{done}/{tally.planned} trials ({counts}{tally.failed} failed, {tally.running} running)"]
+    if tally.stage:
+        parts.append(tally.stage)
     if tally.best:
         parts.append(f"best {tally.best[0]} {tally.best[1]:.2f}x")
     if tally.eta_s is not None:

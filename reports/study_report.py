@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime, timezone
@@ -12,13 +11,16 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 from pydantic import BaseModel, ConfigDict, Field
 
+from sweeper.baseline_arm import noise_floor
 from sweeper.breakeven import BreakEven, break_even, break_even_accept_length
 from sweeper.config import StudyConfig
-from sweeper.records import Interval, LoadPoint, Pin, TrialRecord, trial_record_json
-from sweeper.search.candidates import REQUEUE, is_proposed
+from sweeper.findings import Findings, stored_findings
+from sweeper.quality import lossy
+from sweeper.records import EndedBy, Interval, Load, LoadPoint, OutputComparison, Pin, TrialRecord
 from sweeper.server.failures import ADVICE
 from sweeper.speculation import SpeculationConfig
-from sweeper.stored_trial import config_of, record_of, speedups_of
+from sweeper.stored_trial import Speedups, config_of
+from sweeper.verdict import Contender, confirmed_speedups, over_objective, winner
 
 
 class Row(BaseModel):
@@ -26,38 +28,61 @@ class Row(BaseModel):
 
 
 class LoadRow(Row):
-    """One config at one concurrency. Rates in output tokens per second, times in milliseconds."""
+    """One config at one load. Rates in output tokens per second, times in milliseconds."""
 
-    concurrency: int
+    load: str = Field(description="the load's name: c=4 (closed loop), 2.5/s (open loop), c=4 in=512-1023")
+    concurrency: int = Field(description="requests in flight; 0: open loop")
+    bucket: str = Field("", description="input lengths in tokens; empty: all prompts")
     output_tok_s: Interval
-    speedup: Interval = Field(description="over the baseline at the same load, with its 95 % interval")
-    accept_length: float
+    speedup: Interval = Field(
+        description="over the baseline on the same prompts, with its 95 % interval; open loop: of the mean latency"
+    )
+    confirmed: Interval | None = Field(
+        None, description="the speedup measured again, in turns with the baseline; null: no finalist"
+    )
+    accept_length: Interval
     break_even_accept_length: float = Field(description="accept length above which the config pays here")
     step_time_ms: float
     ttft_p50_ms: float
     tpot_p50_ms: float
     e2e_p90_ms: float
     requests: int
+    ended_by: EndedBy = Field(description="why no more requests were sent")
+    unstable: bool = Field(description="the server became faster or slower while it was measured")
+    notes: list[str] = []
+
+    @property
+    def best_known(self) -> Interval:
+        """The confirmed speedup, or else the one of the search."""
+        return self.confirmed or self.speedup
 
 
 class TrialRow(Row):
-    """One trial. ``objective`` is the geometric mean of its speedups at the objective loads."""
+    """One trial. ``objective`` is the geometric mean of its speedups at the objective loads, during the search."""
 
     number: int
-    state: str = Field(description="COMPLETE, FAILED, INTERRUPTED, RUNNING or WAITING")
+    state: str = Field(description="COMPLETE, PRUNED, FAILED, INTERRUPTED, RUNNING or WAITING")
     config: SpeculationConfig = Field(description="the effective config")
     requested: SpeculationConfig | None = Field(None, description="what was asked for, where it differs")
     overrides: list[str] = []
     warnings: list[str] = []
     objective: Interval | None = None
+    confirmed: Interval | None = Field(
+        None, description="the objective measured again, in turns with the baseline, before the verdict"
+    )
+    confirmation_failure: str | None = None
     loads: list[LoadRow] = []
-    break_even: BreakEven | None = None
+    break_even: dict[str, BreakEven] = Field(
+        {}, description="break-even concurrency by input-length bucket ('' where there are none)"
+    )
     outputs_equal: bool | None = Field(
         None, description="temperature-0 outputs equal the baseline's up to near ties; null: not compared"
     )
-    outputs_different: int = Field(
-        0, description="outputs that left the baseline's where the server was sure; such a config cannot win"
+    comparison: OutputComparison | None = None
+    lossy: list[str] = Field(
+        [], description="why the config may change the target's output; such a config cannot win"
     )
+    pruned: str | None = Field(None, description="why its remaining loads were not measured")
     failure_class: str | None = None
     failure: str | None = None
     next_step: str | None = Field(None, description="what a person can do about the failure")
@@ -70,17 +95,37 @@ class TrialRow(Row):
     start_s: float | None = None
     measure_s: float | None = None
 
-    def at(self, concurrency: int) -> LoadRow | None:
-        return next((row for row in self.loads if row.concurrency == concurrency), None)
+    def at(self, load: str) -> LoadRow | None:
+        return next((row for row in self.loads if row.load == load), None)
+
+    @property
+    def best_known(self) -> Interval | None:
+        """The confirmed objective, or else the one of the search."""
+        return self.confirmed or self.objective
 
 
 class BaselineRow(Row):
-    """The server without speculation at one concurrency."""
+    """The server without speculation at one load."""
 
+    load: str
     concurrency: int
     output_tok_s: Interval
     step_time_ms: float
     ttft_p50_ms: float
+    requests: int
+    ended_by: EndedBy
+    unstable: bool
+    notes: list[str] = []
+
+
+class CheckRow(Row):
+    """The baseline measured once more: its speed over that of the study's baseline."""
+
+    when: str
+    server: str
+    drift: Interval | None
+    beyond_tolerance: bool
+    failure: str = ""
 
 
 class StudyReport(Row):
@@ -90,11 +135,18 @@ class StudyReport(Row):
     model: str
     engine_version: str
     hardware: str
-    objective_loads: list[int]
+    workload: str = Field(description="fingerprint of the prompts")
+    prompt_notes: list[str] = Field([], description="how the prompts' texts came about")
+    objective_loads: list[str]
     max_new_tokens: int
     temperature: float
     baseline: list[BaselineRow]
+    checks: list[CheckRow] = Field([], description="the baseline re-checked before, after and between")
+    noise_floor: OutputComparison | None = Field(
+        None, description="the baseline's outputs against its own; null: it was measured only once"
+    )
     trials: list[TrialRow]
+    confirmation_rounds: int = 0
     skipped: dict[str, str] = Field(
         {}, description="configs left out since their launch could teach nothing, and why"
     )
@@ -102,6 +154,7 @@ class StudyReport(Row):
         [], description="flags that the baseline and the trials share explicitly, and why"
     )
     confounders: list[str] = Field([], description="what could not be made equal on both arms")
+    lossy_allowed: bool = False
     winner: int | None = Field(None, description="number of the trial to deploy; null: do not speculate")
     created_at: str
 
@@ -113,83 +166,146 @@ class StudyReport(Row):
         """The trial to deploy; None where no config clearly beats no speculation."""
         return None if self.winner is None else self.trial(self.winner)
 
+    @property
+    def finished(self) -> bool:
+        """Whether anything was measured to its end."""
+        return any(t.state in ("COMPLETE", "PRUNED") for t in self.trials)
 
-def build_report(config: StudyConfig, study: optuna.Study) -> StudyReport:
-    """Read a study's storage; works while the sweep runs, and before its first trial ended."""
-    stored = study.user_attrs.get("baseline_record")
-    baseline = trial_record_json.validate_python(stored) if stored else None
-    loads = study.user_attrs.get("objective_loads", config.objective_loads)
-    trials = [
-        _trial_row(trial, baseline, loads)
-        for trial in study.get_trials(deepcopy=False)
-        if not trial.user_attrs.get(REQUEUE) and is_proposed(trial)
-    ]
-    trials.sort(key=lambda t: (t.objective is None, -(t.objective.value if t.objective else 0), t.number))
+
+def build_report(
+    config: StudyConfig, study: optuna.Study, findings: Findings | None = None, allow_lossy: bool = False
+) -> StudyReport:
+    """Read a study's findings, by default from its storage.
+
+    With ``allow_lossy`` configs that may change the target's output can win.
+    """
+    found = findings or stored_findings(study)
+    baseline = found.baseline
+    names = study.user_attrs.get("objective_loads") or [str(load) for load in config.objective_loads]
+    reader = _Reader(found, [Load.parse(name) for name in names], noise_floor(found.checks))
+    trials = [reader.row(trial) for trial in found.trials]
+    trials.sort(key=_rank)
     return StudyReport(
         study=config.study,
         model=config.engine.model,
         engine_version=baseline.server_version if baseline else "",
         hardware=baseline.hardware.key if baseline and baseline.hardware else "",
-        objective_loads=loads,
+        workload=baseline.workload if baseline else "",
+        prompt_notes=study.user_attrs.get("prompt_notes", []),
+        objective_loads=names,
         max_new_tokens=config.workload.max_new_tokens,
         temperature=config.workload.temperature,
         baseline=[_baseline_row(point) for point in baseline.load_points] if baseline else [],
+        checks=[
+            CheckRow(
+                when=c.when,
+                server=c.server,
+                drift=c.drift,
+                beyond_tolerance=c.beyond_tolerance,
+                failure=c.failure,
+            )
+            for c in found.checks
+        ],
+        noise_floor=reader.noise_floor,
         trials=trials,
+        confirmation_rounds=len(found.rounds),
         skipped=study.user_attrs.get("skipped", {}),
         pins=list(baseline.pins) if baseline else [],
         confounders=_confounders(baseline, trials) if baseline else [],
-        winner=_winner(trials),
+        lossy_allowed=allow_lossy,
+        winner=_winner(trials, config.confirmation.tie, allow_lossy),
         created_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
     )
 
 
-def _winner(trials: list[TrialRow]) -> int | None:
-    """The best config whose outputs are the baseline's and whose whole interval lies above 1.0."""
-    for trial in trials:
-        if trial.objective and trial.objective.low > 1 and not trial.outputs_different:
-            return trial.number
-    return None
+def _rank(trial: TrialRow) -> tuple[bool, bool, float, int]:
+    """Completed trials first, then those that at least reached the objective, by speedup."""
+    reached = trial.best_known
+    return trial.state != "COMPLETE", reached is None, -(reached.value if reached else 0.0), trial.number
+
+
+def _winner(trials: list[TrialRow], tie: float, allow_lossy: bool) -> int | None:
+    """Where finalists were confirmed, only they may win: the others' numbers are those of a search."""
+    able = [t for t in trials if t.state == "COMPLETE" and (allow_lossy or not t.lossy)]
+    confirmed = [t for t in able if t.confirmed]
+    contenders = [
+        Contender(t.number, t.config, reached) for t in confirmed or able if (reached := t.best_known)
+    ]
+    best = winner(contenders, tie)
+    return best.number if best else None
 
 
 def _baseline_row(point: LoadPoint) -> BaselineRow:
     return BaselineRow(
-        concurrency=point.concurrency,
+        load=str(point.load),
+        concurrency=point.load.concurrency,
         output_tok_s=point.output_tok_s,
         step_time_ms=point.step_time_s * 1000,
         ttft_p50_ms=point.ttft_s.p50 * 1000,
+        requests=point.requests,
+        ended_by=point.ended_by,
+        unstable=point.unstable,
+        notes=list(point.notes),
     )
 
 
-def _trial_row(trial: FrozenTrial, baseline: TrialRecord | None, objective_loads: list[int]) -> TrialRow:
-    record = record_of(trial)
-    if record is None or baseline is None:
-        state = "FAILED" if trial.state == TrialState.FAIL else trial.state.name
-        return TrialRow(number=trial.number, state=state, config=config_of(trial))
-    speedups = speedups_of(trial)
-    rows = [_load_row(point, speedups[point.concurrency], baseline) for point in record.load_points]
-    complete = trial.state == TrialState.COMPLETE
-    return TrialRow(
-        number=trial.number,
-        state=record.state.value,
-        config=record.effective,
-        requested=record.requested if record.requested != record.effective else None,
-        overrides=list(record.overrides),
-        warnings=list(record.warnings),
-        objective=_geometric_mean([speedups[c] for c in objective_loads]) if complete else None,
-        loads=rows,
-        break_even=break_even([r.concurrency for r in rows], [r.speedup for r in rows]) if complete else None,
-        outputs_equal=record.comparison.equal if record.comparison else None,
-        outputs_different=record.comparison.different if record.comparison else 0,
-        failure_class=record.failure.kind.value if record.failure else None,
-        failure=record.failure.message if record.failure else None,
-        log_tail=list(record.failure.log_tail) if record.failure else [],
-        next_step=ADVICE[record.failure.kind].next_step if record.failure else None,
-        attempts=[f"{a.failure.kind.value}, then {a.change}" for a in record.attempts],
-        pins=list(record.pins),
-        unequal=differences(record.engine, baseline.engine),
-        start_s=record.start_s,
-        measure_s=record.measure_s,
-    )
+class _Reader:
+    """Makes a row of a trial."""
+
+    def __init__(
+        self, found: Findings, objective_loads: list[Load], noise_floor: OutputComparison | None
+    ) -> None:
+        self.found, self.objective_loads, self.noise_floor = found, objective_loads, noise_floor
+
+    def row(self, trial: FrozenTrial) -> TrialRow:
+        record, baseline = self.found.records.get(trial.number), self.found.baseline
+        if record is None or baseline is None:
+            state = "FAILED" if trial.state == TrialState.FAIL else trial.state.name
+            return TrialRow(number=trial.number, state=state, config=config_of(trial))
+        rounds = [done for done in self.found.rounds if trial.number in done.trials]
+        confirmed = confirmed_speedups(rounds, trial.number)
+        speedups = self.found.speedups[trial.number]
+        rows = [_load_row(point, speedups, confirmed, baseline) for point in record.load_points]
+        failures = [done.failures[trial.number] for done in rounds if trial.number in done.failures]
+        return TrialRow(
+            number=trial.number,
+            state=record.state.value,
+            config=record.effective,
+            requested=record.requested if record.requested != record.effective else None,
+            overrides=list(record.overrides),
+            warnings=list(record.warnings),
+            objective=over_objective(speedups, self.objective_loads),
+            confirmed=over_objective(confirmed, self.objective_loads) if confirmed else None,
+            confirmation_failure=failures[0] if failures else None,
+            loads=rows,
+            break_even=break_evens(rows),
+            outputs_equal=record.comparison.equal if record.comparison else None,
+            comparison=record.comparison,
+            lossy=list(lossy(record, self.noise_floor)),
+            pruned=record.pruned or None,
+            failure_class=record.failure.kind.value if record.failure else None,
+            failure=record.failure.message if record.failure else None,
+            log_tail=list(record.failure.log_tail) if record.failure else [],
+            next_step=ADVICE[record.failure.kind].next_step if record.failure else None,
+            attempts=[f"{a.failure.kind.value}, then {a.change}" for a in record.attempts],
+            pins=list(record.pins),
+            unequal=differences(record.engine, baseline.engine),
+            start_s=record.start_s,
+            measure_s=record.measure_s,
+        )
+
+
+def break_evens(rows: list[LoadRow]) -> dict[str, BreakEven]:
+    """Break-even concurrency by bucket, over the closed loops that were measured at more than one concurrency."""
+    found = {}
+    for bucket in dict.fromkeys(row.bucket for row in rows):
+        curve = sorted(
+            (row for row in rows if row.bucket == bucket and row.concurrency and " warm" not in row.load),
+            key=lambda row: row.concurrency,
+        )
+        if len(curve) > 1:
+            found[bucket] = break_even([r.concurrency for r in curve], [r.best_known for r in curve])
+    return found
 
 
 def differences(ours: Mapping[str, Any], baselines: Mapping[str, Any]) -> list[str]:
@@ -212,25 +328,25 @@ def _confounders(baseline: TrialRecord, trials: list[TrialRow]) -> list[str]:
     return [*baseline.unpinned, *(f"{what} ({count} trials)" for what, count in counts.items())]
 
 
-def _load_row(point: LoadPoint, speedup: Interval, baseline: TrialRecord) -> LoadRow:
-    base = baseline.at(point.concurrency)
+def _load_row(point: LoadPoint, speedups: Speedups, confirmed: Speedups, baseline: TrialRecord) -> LoadRow:
+    base = baseline.at(point.load.cold)
     assert base is not None
+    again = confirmed.get(point.load)
     return LoadRow(
-        concurrency=point.concurrency,
+        load=str(point.load),
+        concurrency=point.load.concurrency,
+        bucket=point.load.bucket,
         output_tok_s=point.output_tok_s,
-        speedup=speedup,
-        accept_length=point.accept_length.value,
+        speedup=speedups[point.load].interval,
+        confirmed=again.interval if again else None,
+        accept_length=point.accept_length,
         break_even_accept_length=break_even_accept_length(point.step_time_s, base.step_time_s),
         step_time_ms=point.step_time_s * 1000,
         ttft_p50_ms=point.ttft_s.p50 * 1000,
         tpot_p50_ms=point.tpot_s.p50 * 1000,
         e2e_p90_ms=point.e2e_s.p90 * 1000,
         requests=point.requests,
+        ended_by=point.ended_by,
+        unstable=point.unstable,
+        notes=list(point.notes),
     )
-
-
-def _geometric_mean(intervals: list[Interval]) -> Interval:
-    def mean(values: list[float]) -> float:
-        return math.exp(sum(math.log(value) for value in values) / len(values))
-
-    return Interval(*(mean([getattr(i, end) for i in intervals]) for end in ("value", "low", "high")))

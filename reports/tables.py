@@ -8,6 +8,7 @@ from reports.study_report import StudyReport, TrialRow
 from sweeper.records import Interval
 
 CONFIG = "steps/topk/draft tokens"
+INTERVALS = ("output_tok_s", "speedup", "confirmed", "accept_length")
 
 
 def ranking(report: StudyReport) -> pd.DataFrame:
@@ -20,8 +21,10 @@ def ranking(report: StudyReport) -> pd.DataFrame:
 def _ranking_row(report: StudyReport, rank: int, trial: TrialRow) -> dict[str, object]:
     row: dict[str, object] = {"#": rank, CONFIG: str(trial.config)}
     for base in report.baseline:
-        load = trial.at(base.concurrency)
-        row[f"c={base.concurrency}"] = short(load.speedup) if load else "-"
+        load = trial.at(base.load)
+        row[base.load] = short(load.speedup) + ("~" if load.unstable else "") if load else "-"
+    if any(t.confirmed for t in report.trials):
+        row["confirmed"] = short(trial.confirmed) if trial.confirmed else ""
     return row | {"": note(report, trial)}
 
 
@@ -31,7 +34,7 @@ def acceptance(report: StudyReport) -> pd.DataFrame:
         [
             {CONFIG: str(trial.config)}
             | {
-                f"c={row.concurrency}": f"{row.accept_length:.2f} ({row.break_even_accept_length:.2f})"
+                row.load: f"{row.accept_length.value:.2f} ({row.break_even_accept_length:.2f})"
                 for row in trial.loads
             }
             for trial in report.trials
@@ -46,13 +49,13 @@ def short(speedup: Interval) -> str:
 
 
 def note(report: StudyReport, trial: TrialRow) -> str:
-    """Why a trial stands out: the winner, a failure's class, other outputs than the baseline's."""
+    """Why a trial stands out: the winner, a failure's class, outputs that may not be the target's."""
     if trial.failure_class:
         return trial.failure_class
     if trial.number == report.winner:
-        return "deploy"
-    if trial.outputs_different:
-        return "other outputs"
+        return "deploy, LOSSY" if trial.lossy else "deploy"
+    if trial.lossy:
+        return "LOSSY"
     return "" if trial.state == "COMPLETE" else trial.state
 
 
@@ -71,15 +74,20 @@ def long_table(report: StudyReport) -> pd.DataFrame:
             "num_draft_tokens": config.num_draft_tokens,
             "requested": str(trial.requested) if trial.requested else "",
             "outputs_equal": trial.outputs_equal,
+            "lossy": "; ".join(trial.lossy),
+            "pruned": trial.pruned or "",
             "failure_class": trial.failure_class or "",
             "failure": trial.failure or "",
             "start_s": trial.start_s,
             "measure_s": trial.measure_s,
         }
         for load in trial.loads:
-            numbers = load.model_dump(exclude={"output_tok_s", "speedup"})
-            for name, interval in (("output_tok_s", load.output_tok_s), ("speedup", load.speedup)):
-                numbers |= {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
+            numbers = load.model_dump(exclude={*INTERVALS, "notes"}, mode="json")
+            numbers["notes"] = "; ".join(load.notes)
+            for name in INTERVALS:
+                interval = getattr(load, name)
+                for end, heading in (("value", name), ("low", f"{name}_low"), ("high", f"{name}_high")):
+                    numbers[heading] = getattr(interval, end) if interval else None
             rows.append(common | numbers)
         if not trial.loads:
             rows.append(common)

@@ -11,8 +11,10 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from reports.deployment.sglang import in_words
 from reports.study_report import LoadRow, StudyReport
 from reports.tables import acceptance, ranking, short
+from sweeper.records import Load
 
 
 def print_report(report: StudyReport, console: Console) -> None:
@@ -24,11 +26,13 @@ def print_report(report: StudyReport, console: Console) -> None:
     if not report.baseline:
         console.print("No baseline was measured yet, so there is nothing to compare with.")
         return
-    objective = ", ".join(map(str, report.objective_loads))
+    for note in report.prompt_notes:
+        console.print(f"Prompts: {escape(note)}", highlight=False, soft_wrap=True)
+    objective = in_words(report.objective_loads)
     for title, table in (
         ("Baseline: no speculation", baseline_table(report)),
         (
-            f"Ranking by speedup at concurrency {objective}: output tok/s over the baseline's",
+            f"Ranking by speedup at {objective}: output tok/s over the baseline's",
             ranking_table(report),
         ),
         (
@@ -38,7 +42,8 @@ def print_report(report: StudyReport, console: Console) -> None:
     ):
         console.print(f"\n[bold]{title}[/]", highlight=False)
         console.print(table)
-    for line in [*break_even_lines(report), *failure_lines(report), *fairness_lines(report)]:
+    sections = (break_even_lines, confirmation_lines, quality_lines, failure_lines, fairness_lines)
+    for line in (line for section in sections for line in section(report)):
         console.print(line, highlight=False, soft_wrap=True)
     console.print()
     console.print(verdict(report), highlight=False, soft_wrap=True)
@@ -46,25 +51,26 @@ def print_report(report: StudyReport, console: Console) -> None:
 
 def baseline_table(report: StudyReport) -> Table:
     table = _table()
-    for heading in ("concurrency", "output tok/s", "ms per token", "TTFT p50 ms"):
+    for heading in ("load", "output tok/s", "ms per token", "TTFT p50 ms", "requests", "ended by"):
         table.add_column(heading, justify="right")
     for row in report.baseline:
         rate = f"{row.output_tok_s:.1f}"
-        table.add_row(str(row.concurrency), rate, f"{row.step_time_ms:.2f}", f"{row.ttft_p50_ms:.0f}")
+        ended = row.ended_by.value.lower() + (", UNSTABLE" if row.unstable else "")
+        numbers = (rate, f"{row.step_time_ms:.2f}", f"{row.ttft_p50_ms:.0f}", str(row.requests))
+        table.add_row(row.load, *numbers, ended)
     return table
 
 
 def ranking_table(report: StudyReport) -> Table:
     """Trials by speedup at the objective load; green pays, red does not, yellow may."""
-    styles = [
-        [_speedup_style(trial.at(base.concurrency)) for base in report.baseline] for trial in report.trials
-    ]
+    loads = [base.load for base in report.baseline]
+    styles = [{load: _speedup_style(trial.at(load)) for load in loads} for trial in report.trials]
     return _framed(ranking(report), styles)
 
 
 def acceptance_table(report: StudyReport) -> Table:
     """Accept lengths beside those that a config must exceed to pay."""
-    styles = [[_acceptance_style(row) for row in trial.loads] for trial in report.trials if trial.loads]
+    styles = [{row.load: _acceptance_style(row) for row in t.loads} for t in report.trials if t.loads]
     return _framed(acceptance(report), styles)
 
 
@@ -72,49 +78,92 @@ def _table() -> Table:
     return Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
 
 
-def _framed(frame: pd.DataFrame, styles: list[list[str]]) -> Table:
-    """A data frame as a terminal table; ``styles`` [rows][loads] colour the ``c=`` columns."""
+def _framed(frame: pd.DataFrame, styles: list[dict[str, str]]) -> Table:
+    """A data frame as a terminal table; ``styles`` [rows] colour the loads' columns."""
     table = _table()
-    loads = [name for name in frame.columns if name.startswith("c=")]
+    loads = {load for style in styles for load in style} | {"#", "confirmed"}
     for name in frame.columns:
-        table.add_column(name, justify="right" if name in ("#", *loads) else "left", no_wrap=True)
-    for cells, colors in zip(frame.astype(str).to_dict("records"), styles, strict=True):
-        color = dict(zip(loads, colors, strict=False)) | {"": _NOTE_STYLES.get(cells.get("", ""), "red")}
+        table.add_column(name, justify="right" if name in loads else "left", no_wrap=True)
+    for cells, style in zip(frame.astype(str).to_dict("records"), styles, strict=True):
+        color = style | {"": _NOTE_STYLES.get(cells.get("", ""), "red")}
         table.add_row(*(Text(cells[name], style=color.get(name, "")) for name in frame.columns))
     return table
 
 
-_NOTE_STYLES = {"deploy": "bold green", "": "", "RUNNING": "", "WAITING": ""}
+_NOTE_STYLES = {"deploy": "bold green", "": "", "RUNNING": "", "WAITING": "", "PRUNED": "yellow"}
 
 
 def _speedup_style(row: LoadRow | None) -> str:
     if row is None:
         return ""
-    return "green" if row.speedup.low > 1 else "red" if row.speedup.high < 1 else "yellow"
+    return "green" if row.best_known.low > 1 else "red" if row.best_known.high < 1 else "yellow"
 
 
 def _acceptance_style(row: LoadRow) -> str:
-    return "green" if row.accept_length > row.break_even_accept_length else "red"
+    return "green" if row.accept_length.value > row.break_even_accept_length else "red"
 
 
 def break_even_lines(report: StudyReport) -> list[str]:
     """Per load: how many configs pay and the best one; then how far the best configs pay."""
     lines = ["", "[bold]Break-even per load[/] (intervals are 95 %)"]
-    complete = [t for t in report.trials if t.state == "COMPLETE"]
+    measured = [t for t in report.trials if t.state in ("COMPLETE", "PRUNED")]
     for base in report.baseline:
-        rows = [(row, trial) for trial in complete if (row := trial.at(base.concurrency))]
-        paying = [pair for pair in rows if pair[0].speedup.low > 1]
-        best = max(rows, key=lambda pair: pair[0].speedup.value, default=None)
-        line = f"  concurrency {base.concurrency}: {len(paying)} of {len(rows)} configs pay"
+        rows = [(row, trial) for trial in measured if (row := trial.at(base.load))]
+        paying = [pair for pair in rows if pair[0].best_known.low > 1]
+        best = max(rows, key=lambda pair: pair[0].best_known.value, default=None)
+        line = f"  {Load.parse(base.load).in_words()}: {len(paying)} of {len(rows)} configs pay"
         if best:
             row, trial = best
             line += (
-                f"; best {trial.config} {escape(short(row.speedup))}: accept length {row.accept_length:.2f}, "
+                f"; best {trial.config} {escape(short(row.best_known))}: accept length {row.accept_length.value:.2f}, "
                 f"pays above {row.break_even_accept_length:.2f}"
             )
         lines.append(line)
-    lines.append("\n[bold]Break-even concurrency per config[/]")
-    lines.extend(f"  {trial.config}: {trial.break_even}" for trial in complete)
+    curves = [(t, bucket, found) for t in measured for bucket, found in t.break_even.items()]
+    if curves:
+        lines.append("\n[bold]Break-even concurrency per config[/]")
+    for trial, bucket, found in curves:
+        lines.append(f"  {trial.config}{f' at {bucket} input tokens' if bucket else ''}: {found}")
+    pruned = [f"  {t.config}: {escape(t.pruned)}" for t in report.trials if t.pruned]
+    return [*lines, *(["\n[bold]Pruned[/]", *pruned] if pruned else [])]
+
+
+def confirmation_lines(report: StudyReport) -> list[str]:
+    """The finalists' speedups of the search beside those measured again, and how the baseline held."""
+    lines = []
+    again = [trial for trial in report.trials if trial.confirmed or trial.confirmation_failure]
+    if again:
+        rounds = f"{report.confirmation_rounds} round(s), in turns with the baseline"
+        lines.append(f"\n[bold]Confirmation[/] at {in_words(report.objective_loads)}: {rounds}")
+    for trial in again:
+        searched = escape(short(trial.objective)) if trial.objective else "-"
+        found = escape(short(trial.confirmed)) if trial.confirmed else "failed"
+        why = f" ({escape(trial.confirmation_failure)})" if trial.confirmation_failure else ""
+        lines.append(f"  {trial.config}: in the search {searched}, confirmed {found}{why}")
+    if report.checks:
+        lines.append("\n[bold]Baseline re-checked[/]: its speed over that of the study's baseline")
+    for check in report.checks:
+        found = escape(short(check.drift)) if check.drift else f"[red]{escape(check.failure)}[/]"
+        beyond = " [yellow]beyond baseline.tolerance[/]" if check.beyond_tolerance else ""
+        lines.append(f"  {check.when}, {check.server}: {found}{beyond}")
+    return lines
+
+
+def quality_lines(report: StudyReport) -> list[str]:
+    """Whose greedy outputs are not the plain server's, and how much that one differs from itself."""
+    lines = []
+    floor = report.noise_floor
+    if floor:
+        lines.append(
+            f"\n[bold]Outputs[/] at temperature 0: the plain server repeats {floor.identical} of {floor.compared} "
+            f"of its own; near ties are within {floor.near_tie:g} nats"
+        )
+    for trial in report.trials:
+        lines += [f"  [red]LOSSY[/] {trial.config}: {escape(reason)}" for reason in trial.lossy]
+        for row in trial.loads:
+            lines += [f"  {trial.config} at {row.load}: {escape(note)}" for note in row.notes]
+    for base in report.baseline:
+        lines += [f"  no speculation at {base.load}: {escape(note)}" for note in base.notes]
     return lines
 
 
@@ -143,16 +192,21 @@ def fairness_lines(report: StudyReport) -> list[str]:
 def verdict(report: StudyReport) -> str:
     """One sentence: what to deploy."""
     best = report.best
-    loads = ", ".join(map(str, report.objective_loads))
-    if not any(t.state == "COMPLETE" for t in report.trials):
+    loads = in_words(report.objective_loads)
+    if not report.finished:
         return "[bold]No verdict[/]: no trial is complete."
-    if best is None or best.objective is None:
-        fast = [t for t in report.trials if t.objective and t.objective.low > 1]
+    if best is None or best.best_known is None:
+        fast = [t for t in report.trials if t.lossy and t.best_known and t.best_known.low > 1]
         why = (
-            f"all {len(fast)} faster configs give other outputs than the plain server"
+            f"no config is clearly faster than no speculation, but for {len(fast)} that may change its outputs"
             if fast
             else "no config is clearly faster than no speculation"
         )
-        return f"[bold]Do not speculate[/] at concurrency {loads}: {why}."
-    gain = escape(short(best.objective))
-    return f"[bold green]Deploy {best.config}[/]: {gain} at concurrency {loads}; {best.break_even}."
+        return f"[bold]Do not speculate[/] at {loads}: {why}."
+    gain = escape(short(best.best_known))
+    how = "confirmed" if best.confirmed else "not confirmed by a second measurement"
+    pays = "; ".join(str(found) for found in best.break_even.values())
+    lossy = " [red]LOSSY: it may change the outputs[/]." if best.lossy else ""
+    return (
+        f"[bold green]Deploy {best.config}[/]: {gain} at {loads}, {how}{f'; {pays}' if pays else ''}.{lossy}"
+    )

@@ -6,17 +6,21 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from sweeper.errors import SweeperError
 from sweeper.records import Baseline, Hardware, TrialResult, baseline_json
-from sweeper.server.setup import checkpoint_identity, plain_flags
-from sweeper.trial import TrialPlan
+from sweeper.request_table import read_requests, write_requests
+from sweeper.server.checkpoint import checkpoint_identity
+from sweeper.server.setup import plain_flags
+from sweeper.trial_order import TrialPlan
 
-FORMAT = 2
+FORMAT = 3
 """Raise it when what a baseline measures changes: older cache entries then no longer match."""
 
 
@@ -55,7 +59,7 @@ def make_baseline(settings: Mapping[str, Any], result: TrialResult) -> Baseline:
 
 
 class BaselineCache:
-    """One JSON file per key in a directory."""
+    """Two files per key in a directory: JSON for people, and the table of its requests."""
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory).expanduser()
@@ -65,16 +69,37 @@ class BaselineCache:
 
     def load(self, key: str) -> Baseline | None:
         """The cached baseline, or None: never measured, or written by an incompatible release."""
-        try:
-            return baseline_json.validate_json(self.path(key).read_bytes())
-        except (FileNotFoundError, ValidationError):
-            return None
+        return read_baseline(self.path(key))
 
     def save(self, baseline: Baseline) -> Path:
-        """Write atomically: a reader sees the old file or the new one."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        path = self.path(baseline.key)
-        scratch = path.with_suffix(f".{os.getpid()}.tmp")
-        scratch.write_bytes(baseline_json.dump_json(baseline, indent=1))
-        scratch.replace(path)
-        return path
+        """Write it atomically, so that a reader never sees half of it."""
+        write_baseline(self.path(baseline.key), baseline)
+        return self.path(baseline.key)
+
+    def forget(self, key: str) -> None:
+        """Drop an entry that is no longer true."""
+        for path in _files(self.path(key)):
+            path.unlink(missing_ok=True)
+
+
+def _files(path: Path) -> tuple[Path, Path]:
+    return path, path.with_suffix(".parquet")
+
+
+def write_baseline(path: Path, baseline: Baseline) -> None:
+    """``path`` as JSON, the requests beside it; the JSON comes last and makes the entry valid."""
+    text, table = _files(path)
+    write_requests(table, baseline.requests)
+    scratch = path.with_suffix(f".{os.getpid()}.tmp")
+    scratch.write_bytes(baseline_json.dump_json(replace(baseline, requests=()), indent=1))
+    scratch.replace(text)
+
+
+def read_baseline(path: Path) -> Baseline | None:
+    """What ``write_baseline`` wrote; None where there is nothing that this release can read."""
+    text, table = _files(path)
+    try:
+        baseline = baseline_json.validate_json(text.read_bytes())
+        return replace(baseline, requests=read_requests(table))
+    except (FileNotFoundError, ValidationError, SweeperError):
+        return None

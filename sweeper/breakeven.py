@@ -11,8 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from sweeper.intervals import paired_ratio
-from sweeper.records import Interval, LoadPoint, RequestRecord
+import numpy as np
+
+from sweeper.intervals import Array, LogEstimate, influences, product, quotient, standard_error
+from sweeper.load.statistics import step_rate
+from sweeper.load.window import steady_window, steps, within
+from sweeper.records import Interval, Load, RequestRecord
 
 
 def break_even_accept_length(step_time_s: float, baseline_step_time_s: float) -> float:
@@ -26,21 +30,54 @@ def break_even_accept_length(step_time_s: float, baseline_step_time_s: float) ->
 
 @dataclass(frozen=True)
 class Arm:
-    """One side of a comparison at one load: its statistics and the requests they come from."""
+    """One side of a comparison at one load: the requests, all answered, in the order they were sent."""
 
-    point: LoadPoint
+    load: Load
     requests: Sequence[RequestRecord]
 
 
-def speedup(trial: Arm, baseline: Arm) -> Interval:
-    """Output tok/s of a trial over the baseline's at the same load.
+def speedup(ours: Arm, baseline: Arm) -> LogEstimate:
+    """How much faster ``ours`` is than the baseline at the same load, on the prompts that both were sent.
 
-    The value is the ratio of the two rates; its interval is that of the paired per-prompt ratio, so that
-    what a prompt contributes to both arms cancels.
+    Closed loop: output tok/s, counted in each arm's steady window. Open loop: latency per token, since there the
+    rate is given. What a prompt contributes to both arms cancels; the machine's moods do not, since the arms ran at
+    other times.
+
+    Raises:
+        ValueError: the two have no prompt in common.
     """
-    value = trial.point.output_tok_s.value / baseline.point.output_tok_s.value
-    paired, low, high = paired_ratio(trial.requests, baseline.requests)
-    return Interval(value, low * value / paired, high * value / paired)
+    arms = [{r.prompt: r for r in arm.requests} for arm in (ours, baseline)]
+    shares = [_shares(arm) for arm in (ours, baseline)]
+    prompts = [prompt for prompt in shares[0] if prompt in shares[1]]
+    if not prompts:
+        raise ValueError(f"no prompt in common at {ours.load}")
+    speeds = [sum(s[p][0] for p in prompts) / sum(s[p][1] for p in prompts) for s in shares]
+    mine, theirs = ([by_prompt[p] for p in prompts] for by_prompt in arms)
+    if ours.load.open_loop:
+        moves = _influences(mine, [r.e2e_s for r in mine]) - _influences(theirs, [r.e2e_s for r in theirs])
+        return LogEstimate(speeds[0] / speeds[1], standard_error(moves), max(len(moves) - 1, 1))
+    moves = _influences(mine, [steps(r) for r in mine]) - _influences(theirs, [steps(r) for r in theirs])
+    per_step = LogEstimate(1.0, standard_error(moves), max(len(moves) - 1, 1))
+    moods = [step_rate(arm.requests, _window(arm)) for arm in (ours, baseline)]
+    return replace(product(per_step, quotient(*moods)), value=speeds[0] / speeds[1])
+
+
+def _influences(requests: Sequence[RequestRecord], costs: Sequence[float]) -> Array:
+    """By how much each request [requests] moves the log of tokens per cost."""
+    return influences(np.array([r.completion_tokens for r in requests], float), np.array(costs, float))
+
+
+def _window(arm: Arm) -> tuple[float, float]:
+    return steady_window(arm.requests, arm.load)
+
+
+def _shares(arm: Arm) -> dict[str, tuple[float, float]]:
+    """(tokens, seconds) by prompt: those in the steady window, or the whole request where the loop is open."""
+    if arm.load.open_loop:
+        return {r.prompt: (float(r.completion_tokens), r.e2e_s) for r in arm.requests}
+    window = _window(arm)
+    shares = {r.prompt: within(r, window) for r in arm.requests}
+    return {prompt: share for prompt, share in shares.items() if share[1] > 0}
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,9 @@ from sweeper.server.prepare import look_up
 from sweeper.server.setup import EngineSetup, context_of, shared_pins, wants_resolving
 from sweeper.space import Enumeration, enumerate_space
 from sweeper.speculation import SpeculationConfig
-from sweeper.workload.prompts import plan_prompts
+from sweeper.workload.chat import raw_warning
+from sweeper.workload.conversation import CannotRenderHereError
+from sweeper.workload.prompts import plan_prompts, read_conversations
 
 
 class _Model(BaseModel):
@@ -50,7 +52,12 @@ class CheckReport(_Model):
     merges: list[CheckedMerge]
     rejections: list[CheckedRejection]
     launches: int = Field(description="servers a run would start, the baseline not counted")
-    prompts: int = Field(description="requests measured per launch")
+    confirming: int = Field(description="further launches that measure the finalists and the baseline again")
+    prompts: int = Field(description="requests measured per launch, at least")
+    most_prompts: int | None = Field(
+        description="requests measured per launch, at most: where a rate stays uncertain; null: not rendered here"
+    )
+    prompt_notes: list[str] = Field([], description="how the prompts' texts came about")
     engine_version: str
     flags_looked_up: bool = Field(
         description="whether engine.extra_args was compared with the flags of the SGLang that is installed here"
@@ -109,11 +116,15 @@ def check_study(config: StudyConfig) -> CheckReport:
     """
     setup, warnings = local_setup(config)
     space = usable_space(config, setup)
-    prompts = plan_prompts(config)
+    conversations = read_conversations(config)
+    prompts = None
+    try:
+        prompts = plan_prompts(config, conversations)
+    except CannotRenderHereError as error:
+        warnings.append(f"prompts were not rendered, and their number not checked: {error}")
     make_sampler(config.search, space.candidates)
     command = launch_command(config, space.candidates[0].requested, setup, Address(30000, "KEY"))
-    if newer := warning_about(setup.version):
-        warnings.append(newer)
+    warnings += [w for w in (warning_about(setup.version), raw_warning(config, conversations)) if w]
     return CheckReport(
         study=config.study,
         asked=space.asked,
@@ -127,8 +138,14 @@ def check_study(config: StudyConfig) -> CheckReport:
             CheckedMerge(requested=m.requested, effective=m.effective, rule=m.rule) for m in space.merges
         ],
         rejections=[CheckedRejection(requested=r.requested, rule=r.rule) for r in space.rejections],
+        confirming=config.confirmation.repeats
+        * (1 + min(config.confirmation.finalists, len(space.candidates))),
         launches=min(config.search.max_trials or len(space.candidates), len(space.candidates)),
-        prompts=sum(len(group) for group in prompts.by_load.values()),
+        prompts=sum(config.measurement.least_requests(load) for load in config.workload.loads),
+        most_prompts=sum(p.requests for group in prompts.by_load.values() for p in group)
+        if prompts
+        else None,
+        prompt_notes=list(prompts.notes if prompts else conversations.notes),
         engine_version=setup.version,
         flags_looked_up=setup.flags is not None,
         pins=list(setup.pins),

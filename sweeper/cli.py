@@ -25,6 +25,7 @@ from sweeper.study_file import load_study_file
 
 if TYPE_CHECKING:
     from sweeper.run_directory import RunDirectory
+    from sweeper.study import Wishes
 
 INTERRUPTED = 130
 LOG_WIDTH = 140
@@ -57,6 +58,10 @@ StudyFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="study file (YAML); examples in search_spaces/")
 ]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="run directory, or a study's name under runs/")]
+AllowLossy = Annotated[
+    bool,
+    typer.Option("--allow-lossy", help="let configs win that may change the target's output (flagged LOSSY)"),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="print data instead; schema in docs/schemas/")]
 
 
@@ -147,10 +152,12 @@ def _print_check(report: CheckReport) -> None:
         )
     console.print(pins)
     console.print(
-        f"{report.launches} launches and the baseline, {report.prompts} requests each; "
-        f"SGLang {report.engine_version}",
+        f"{report.launches} launches and the baseline, {report.prompts} to {report.most_prompts or '?'} requests each; "
+        f"then {report.confirming} launches to confirm; SGLang {report.engine_version}",
         highlight=False,
     )
+    for note in report.prompt_notes:
+        console.print(f"Prompts: {escape(note)}", highlight=False)
     for warning in report.warnings:
         console.print(f"[yellow]{escape(warning)}[/]", highlight=False)
     console.print("Server command of the first one:", highlight=False)
@@ -171,21 +178,24 @@ def run(
         str | None,
         typer.Option(envvar="RAY_ADDRESS", help="Ray cluster; default: a local one for this run"),
     ] = None,
+    allow_lossy: AllowLossy = False,
 ) -> None:
     """Run a sweep, or continue it: finished trials stay, interrupted ones come first.
 
-    Measures the baseline (or takes it from the cache and says so), launches one server per config, and writes
-    everything to runs/NAME/: study.db (Optuna), study.yaml, trials.csv, requests/, logs/, deploy/.
-    Ctrl-C stops the servers and leaves a study that the same command continues.
+    Measures the baseline (or takes it from the cache, checks it and says so), launches one server per config, measures
+    the best ones and the baseline again in turns, and writes everything to runs/NAME/: study.db (Optuna), study.yaml,
+    trials.csv, requests/, logs/, deploy/. Ctrl-C stops the servers and leaves a study that the same command continues.
 
     Examples:
       sweeper run search_spaces/cpu_tiny.yaml
       sweeper run search_spaces/llama31_8b_eagle3.yaml --name monday --ray-address auto
       ray job submit --working-dir . -- python -m sweeper run search_spaces/llama31_8b_eagle3.yaml
     """
+    from sweeper.study import Wishes
+
     with complaining():
         config = _with_options(load_study_file(file), name, max_trials)
-        _run(config, remeasure_baseline, ray_address)
+        _run(config, ray_address, Wishes(remeasure_baseline, allow_lossy))
 
 
 def _with_options(config: StudyConfig, name: str | None, max_trials: int | None) -> StudyConfig:
@@ -195,11 +205,11 @@ def _with_options(config: StudyConfig, name: str | None, max_trials: int | None)
     return config.model_copy(update={"study": name or config.study, "search": search})
 
 
-def _run(config: StudyConfig, remeasure_baseline: bool, ray_address: str | None) -> None:
+def _run(config: StudyConfig, ray_address: str | None, wishes: Wishes) -> None:
     """Connect to Ray, drive the sweep, print the report and export the winner."""
     import optuna
 
-    from actors.cluster import cluster, engine_setup
+    from actors.cluster import cluster, trial_plan
     from actors.pool import ServerPool
     from reports.live import LiveView
     from sweeper.run_directory import RunDirectory
@@ -207,11 +217,13 @@ def _run(config: StudyConfig, remeasure_baseline: bool, ray_address: str | None)
     from sweeper.server.install import installed_version
     from sweeper.server.setup import EngineSetup, shared_pins
     from sweeper.study import Sweep
-    from sweeper.trial import TrialPlan
-    from sweeper.workload.prompts import plan_prompts
+    from sweeper.workload.chat import raw_warning
+    from sweeper.workload.prompts import needs_tokenizer, plan_prompts, read_conversations
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    prompts = plan_prompts(config)
+    conversations = read_conversations(config)
+    if ray_address is None or not needs_tokenizer(config, conversations):
+        plan_prompts(config, conversations)  # too few prompts show before anything starts
     if ray_address is None:  # one machine: an empty space shows before anything starts
         version = installed_version(config.engine.python, launch_environment(config).get("PYTHONPATH"))
         usable_space(config, EngineSetup(version, pins=shared_pins(config, version)))
@@ -221,10 +233,13 @@ def _run(config: StudyConfig, remeasure_baseline: bool, ray_address: str | None)
         with cluster(ray_address, config):
             signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ray sets its own when it starts
             with console.status("Looking at the installed SGLang, once per installation"):
-                plan = TrialPlan(config, engine_setup(config), prompts)
+                plan = trial_plan(config, conversations)
             space = usable_space(config, plan.setup)
-            if newer := warning_about(plan.setup.version):
-                console.print(f"[yellow]{newer}[/]", highlight=False)
+            for warning in (warning_about(plan.setup.version), raw_warning(config, conversations)):
+                if warning:
+                    console.print(f"[yellow]{escape(warning)}[/]", highlight=False)
+            for note in plan.prompts.notes:
+                console.print(f"Prompts: {escape(note)}", highlight=False)
             with ServerPool(plan) as servers, LiveView(console) as view:
                 sweep = Sweep(plan, space.candidates, directory, servers, view)
                 console.print(
@@ -233,16 +248,16 @@ def _run(config: StudyConfig, remeasure_baseline: bool, ray_address: str | None)
                     highlight=False,
                 )
                 try:
-                    sweep.drive(remeasure_baseline)
+                    sweep.drive(wishes)
                 except KeyboardInterrupt:
                     interrupted = True
-        _conclude(config, directory)
+        _conclude(config, directory, wishes.allow_lossy)
     if interrupted:
         console.print(f"Interrupted; the same command continues study {config.study!r}.", highlight=False)
         raise typer.Exit(INTERRUPTED)
 
 
-def _conclude(config: StudyConfig, directory: RunDirectory) -> None:
+def _conclude(config: StudyConfig, directory: RunDirectory, allow_lossy: bool) -> None:
     """Print and write what is known, complete or not."""
     from reports.exports import write_export
     from reports.study_report import build_report
@@ -251,11 +266,11 @@ def _conclude(config: StudyConfig, directory: RunDirectory) -> None:
     from sweeper.run_directory import read_run
 
     _, study = read_run(directory)
-    report = build_report(config, study)
+    report = build_report(config, study, allow_lossy=allow_lossy)
     print_report(report, console)
     long_table(report).to_csv(directory.table, index=False)
     console.print(f"\nFiles: {directory.path}/ (study.db, trials.csv, requests/, logs/)", highlight=False)
-    if any(t.state == "COMPLETE" for t in report.trials):
+    if report.finished:
         export = write_export(config, report, directory, "sglang")
         prefix = "env $(sweeper testbed env) " if config.engine.device == "cpu" else ""
         command = f"{prefix}python -m sglang.launch_server --config {export.path}"
@@ -265,25 +280,46 @@ def _conclude(config: StudyConfig, directory: RunDirectory) -> None:
 
 
 @app.command()
-def report(run: Run, as_json: AsJson = False) -> None:
+def report(
+    run: Run,
+    recompute: Annotated[
+        bool,
+        typer.Option("--recompute", help="compute every number again from the raw requests, and compare"),
+    ] = False,
+    allow_lossy: AllowLossy = False,
+    as_json: AsJson = False,
+) -> None:
     """Print a run's ranking, speedups and break-even, and write trials.csv. Works while the sweep runs, too.
 
-    Example:  sweeper report cpu_tiny
+    Examples:
+      sweeper report cpu_tiny
+      sweeper report cpu_tiny --recompute
     """
     from reports.study_report import build_report
     from reports.tables import long_table
     from reports.terminal import print_report
+    from sweeper.findings import recomputed_findings
     from sweeper.run_directory import find_run, read_run
 
     with complaining():
         directory = find_run(run)
         config, study = read_run(directory)
-        found = build_report(config, study)
+        again = None
+        if recompute:
+            again = recomputed_findings(study, directory, config.measurement.drift_tolerance)
+        findings = again.findings if again else None
+        found = build_report(config, study, findings, allow_lossy)
         long_table(found).to_csv(directory.table, index=False)
     if as_json:
         typer.echo(found.model_dump_json(indent=2))
     else:
         print_report(found, console)
+        if again:
+            console.print(
+                f"\nComputed again from requests/: {again.numbers} numbers, which differ from the stored ones by "
+                f"{again.largest_difference:.1e} at most",
+                highlight=False,
+            )
         console.print(f"\nTable: {directory.table}", highlight=False)
 
 
@@ -291,6 +327,7 @@ def report(run: Run, as_json: AsJson = False) -> None:
 def export(
     run: Run,
     format: Annotated[ExportFormat, typer.Option(help="what the file is for")] = ExportFormat.sglang,
+    allow_lossy: AllowLossy = False,
     as_json: AsJson = False,
 ) -> None:
     """Write the winner as a deployment file, with its evidence in comments; the plain server if nothing pays.
@@ -305,7 +342,8 @@ def export(
     with complaining():
         directory = find_run(run)
         config, study = read_run(directory)
-        done = write_export(config, build_report(config, study), directory, format.value)
+        found = build_report(config, study, allow_lossy=allow_lossy)
+        done = write_export(config, found, directory, format.value)
     if as_json:
         typer.echo(done.model_dump_json(indent=2))
     elif done.speculates:

@@ -21,6 +21,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from sweeper.records import Load
 from sweeper.speculation import ALGORITHMS, Algorithm, Parameter
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -88,6 +89,9 @@ Values = Annotated[
     Field(min_length=1),
 ]
 Strings = Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)]
+
+
+Bucket = Annotated[list[Annotated[int, Field(strict=True, ge=1)]], Field(min_length=2, max_length=2)]
 
 
 class Section(BaseModel):
@@ -212,10 +216,34 @@ class Space(Section):
 
 
 class Workload(Section):
-    """The traffic: prompts, what is generated from them, and at which concurrencies."""
+    """The traffic: prompts, what is generated from them, and the loads they are sent at."""
 
-    prompts: str = Field(description='JSONL file with one {"id": ..., "prompt": "..."} a line')
+    prompts: str = Field(
+        description="file with the prompts (JSONL in one of several shapes, CSV or text), or a preset's name"
+    )
+    format: Literal["auto", "prompt", "messages", "sharegpt", "turns", "text", "csv"] = Field(
+        "auto", description="shape of the file; auto: by its name and its keys"
+    )
+    prompt_column: str = Field("prompt", description="the column of a CSV file that holds the prompts")
+    chat_template: bool | None = Field(
+        None,
+        description="render prompts through the target's chat template; default: conversations yes, plain prompts no",
+    )
+    chat_template_kwargs: dict[str, bool | int | float | str] = Field(
+        default_factory=dict, description="passed to the template, e.g. enable_thinking: false"
+    )
     concurrency: PositiveIntegers = [1, 4, 16]
+    request_rates: list[Annotated[float, Field(gt=0)]] = Field(
+        default_factory=list,
+        description="further loads, open loop: requests per second (Poisson), compared by mean latency",
+    )
+    input_lengths: list[Bucket] = Field(
+        default_factory=list,
+        description="buckets [least, most] of input tokens; each is measured at every load on its own",
+    )
+    prefix_cache: bool = Field(
+        False, description="leave the prefix cache on, on both arms, and report what it served"
+    )
     max_new_tokens: int = Field(256, ge=2)
     temperature: float = Field(0.0, ge=0)
     top_p: float = Field(1.0, gt=0, le=1)
@@ -228,15 +256,52 @@ class Workload(Section):
     def _ascending(self) -> Workload:
         if sorted(set(self.concurrency)) != self.concurrency:
             raise ValueError("concurrency levels must ascend without repeats")
+        if sorted(set(self.request_rates)) != self.request_rates:
+            raise ValueError("request_rates must ascend without repeats")
+        ends = [end for bucket in self.input_lengths for end in bucket]
+        if sorted(set(ends)) != ends:
+            raise ValueError("input_lengths must be ascending [least, most] pairs that do not overlap")
         return self
+
+    @property
+    def loads(self) -> tuple[Load, ...]:
+        """Every load that a config is measured at."""
+        buckets = [f"{low}-{high}" for low, high in self.input_lengths] or [""]
+        closed = [Load(c, bucket=b) for c in self.concurrency for b in buckets]
+        return (*closed, *(Load(rate=r, bucket=b) for r in self.request_rates for b in buckets))
 
 
 class Measurement(Section):
-    """How long each load is measured. Requests of a load = max(min_requests, rounds x concurrency)."""
+    """How long each load is measured: until the rate is known well enough, or its budget is used up.
 
+    A load sends at least max(min_requests, rounds x concurrency) requests. It ends once the 95 % interval of its
+    rate is within target_relative_error, at the latest after max_requests requests (or that minimum, if it is more) or
+    max_seconds.
+    """
+
+    target_relative_error: float = Field(
+        0.03, gt=0, lt=1, description="half-width of the rate's 95 % interval, relative to the rate"
+    )
     min_requests: int = Field(32, ge=4)
     rounds: int = Field(4, ge=2)
-    warmup_requests: int = Field(4, ge=1, description="per load, at that load's concurrency at most")
+    max_requests: int = Field(128, ge=4)
+    max_seconds: float = Field(120, gt=0, description="per load, after its minimum of requests")
+    warmup_tolerance: float = Field(
+        0.1, gt=0, description="warm-up ends when two rounds in a row differ by no more than this share"
+    )
+    warmup_seconds: float = Field(
+        60, gt=0, description="per load; a server that is not steady by then is measured so"
+    )
+    drift_tolerance: float = Field(
+        0.1,
+        gt=0,
+        description="a load whose second half is faster or slower than its first by more than this is UNSTABLE",
+    )
+    quality_requests: int = Field(
+        16,
+        ge=1,
+        description="greedy requests that compare outputs with the baseline's where temperature is not 0",
+    )
     request_timeout_s: float = Field(
         600, gt=0, description="a request that takes longer fails its load point"
     )
@@ -245,8 +310,12 @@ class Measurement(Section):
     )
     seed: int = Field(1, ge=0, description="order of the prompts and the server's random seed, on both arms")
 
-    def requests(self, concurrency: int) -> int:
-        return max(self.min_requests, self.rounds * concurrency)
+    def least_requests(self, load: Load) -> int:
+        """Requests that a load sends whatever happens; an open loop counts as concurrency 1."""
+        return max(self.min_requests, self.rounds * max(load.concurrency, 1))
+
+    def most_requests(self, load: Load) -> int:
+        return max(self.max_requests, self.least_requests(load))
 
 
 class Search(Section):
@@ -257,6 +326,24 @@ class Search(Section):
     seed: int = Field(0, ge=0)
     objective_load: Annotated[list[int], BeforeValidator(_as_list)] | None = Field(
         None, description="concurrency to win at (several: geometric mean of speedups); default: the lowest"
+    )
+    prune: bool = Field(
+        True,
+        description="measure the objective loads first, and skip the others of a config that is surely slower there "
+        "than the best one, or than no speculation",
+    )
+
+
+class Confirmation(Section):
+    """The best configs and the baseline are measured again, in turns on the same GPUs, before one is declared."""
+
+    finalists: int = Field(2, ge=1)
+    repeats: int = Field(
+        2, ge=0, description="launches of each finalist and of the baseline; 0: no confirmation"
+    )
+    objective_only: bool = Field(False, description="measure the objective loads only, not all of them")
+    tie: float = Field(
+        0.01, ge=0, lt=1, description="within this share of the best, the cheapest config wins"
     )
 
 
@@ -293,6 +380,7 @@ class StudyConfig(Section):
     workload: Workload
     measurement: Measurement = Measurement()
     search: Search = Search()
+    confirmation: Confirmation = Confirmation()
     baseline: BaselineSettings = BaselineSettings()
     resources: Resources = Resources()
     storage: str | None = Field(None, description="Optuna storage URL; default: SQLite in the run directory")
@@ -306,8 +394,10 @@ class StudyConfig(Section):
         return self
 
     @property
-    def objective_loads(self) -> list[int]:
-        return self.search.objective_load or self.workload.concurrency[:1]
+    def objective_loads(self) -> tuple[Load, ...]:
+        """The loads to win at: every input length of the objective concurrencies."""
+        levels = self.search.objective_load or self.workload.concurrency[:1]
+        return tuple(load for load in self.workload.loads if load.concurrency in levels)
 
     @property
     def gpus_per_server(self) -> float:

@@ -1,50 +1,127 @@
-"""95 % bootstrap confidence intervals of ratios over requests. Pure functions; the same data give the same interval."""
+"""95 % confidence intervals of rates and their ratios. Pure functions; the same data give the same interval.
+
+A rate scatters for two reasons. The machine has moods, which all requests in flight share; so the window is cut into
+*slices* of time, whose counts nearly are independent (batch means: Law, Simulation Modeling and Analysis, chapter 9).
+And prompts differ in how well they can be drafted, independently of each other. With r = Σn/Σd over items k (slices or
+prompts), log r moves by u_k = n_k/Σn - d_k/Σd with each item (Cochran, Sampling Techniques, chapter 6), and
+
+    Var(log r) = B/(B-1) · Σ u_k² · (1+ρ)/(1-ρ),
+
+where ρ, for slices only, is the correlation of neighbours (a first-order autoregression; it also takes degrees of
+freedom away). Student's t makes intervals of it.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtrit
 
-from sweeper.records import Interval, RequestRecord
+from sweeper.records import Interval
 
-RESAMPLES = 2000
-SEED = 20_250
+UNKNOWN_ERROR = 50.0
+"""Standard error of a logarithm of which nothing is known; finite, so that it can be stored as JSON."""
+
+MOST_CORRELATED = 0.8
+LEAST_FREEDOM = 3.0
+
+Array = NDArray[np.float64]
 
 
-def bootstrap(count: int, resamples: int = RESAMPLES) -> NDArray[np.int64]:
-    """Indices [resamples, count] that draw ``count`` items with replacement."""
-    return np.random.default_rng(SEED).integers(0, count, (resamples, count))
+@dataclass(frozen=True)
+class LogEstimate:
+    """A positive quantity with the standard error of its logarithm and that error's degrees of freedom."""
+
+    value: float
+    error: float
+    freedom: float
+
+    @property
+    def interval(self) -> Interval:
+        reach = math.exp(min(self.relative_half_width, UNKNOWN_ERROR))
+        return Interval(self.value, self.value / reach, self.value * reach)
+
+    @property
+    def relative_half_width(self) -> float:
+        """Of the 95 % interval, in log space: 0.03 is about 3 %."""
+        return float(stdtrit(self.freedom, 0.975)) * self.error
 
 
-def ratio_interval(numerators: ArrayLike, denominators: ArrayLike) -> Interval:
-    """Σnumerators/Σdenominators with its interval; both [requests], drawn together."""
+def influences(numerators: Array, denominators: Array) -> Array:
+    """u [blocks]: by how much each block moves log(Σnumerators/Σdenominators)."""
+    moves: Array = numerators / numerators.sum() - denominators / denominators.sum()
+    return moves
+
+
+def standard_error(influence: Array) -> float:
+    """Of the sum of independent influences [items]."""
+    count = len(influence)
+    return math.sqrt(count / (count - 1) * float((influence**2).sum())) if count > 1 else UNKNOWN_ERROR
+
+
+def correlation(influence: Array) -> float:
+    """Of neighbours in time, in [0, MOST_CORRELATED]; a short series shows (1+3ρ)/B too little of it (Kendall)."""
+    count = len(influence)
+    own = float((influence**2).sum())
+    if count < 5 or not own:
+        return 0.0
+    seen = float((influence[:-1] * influence[1:]).sum()) / own
+    return min(MOST_CORRELATED, max(0.0, (count * seen + 1) / (count - 3)))
+
+
+def ratio(numerators: ArrayLike, denominators: ArrayLike) -> LogEstimate:
+    """Σnumerators/Σdenominators over independent items, both [items]; fewer than two say nothing of the error."""
     top, bottom = np.asarray(numerators, float), np.asarray(denominators, float)
-    draw = bootstrap(len(top))
-    ratios = top[draw].sum(1) / bottom[draw].sum(1)
-    low, high = np.quantile(ratios, (0.025, 0.975))
-    return Interval(float(top.sum() / bottom.sum()), float(low), float(high))
+    error = standard_error(influences(top, bottom))
+    return LogEstimate(float(top.sum() / bottom.sum()), error, max(len(top) - 1, 1))
 
 
-def paired_ratio(
-    ours: Sequence[RequestRecord], theirs: Sequence[RequestRecord]
-) -> tuple[float, float, float]:
-    """Rate per slot of ``ours`` over that of ``theirs``: (value, low, high), resampled by shared prompt.
+def rate(counts: Array, seconds: float) -> LogEstimate:
+    """Σcounts/seconds over slices of time [slices] that are equally long together ``seconds``."""
+    influence = influences(counts, np.full(len(counts), 1.0))
+    rho = correlation(influence)
+    inflation = (1 + rho) / (1 - rho)
+    freedom = max(LEAST_FREEDOM, (len(counts) - 1) / inflation)
+    return LogEstimate(
+        float(counts.sum() / seconds), standard_error(influence) * math.sqrt(inflation), freedom
+    )
 
-    Raises:
-        ValueError: the two have no prompt in common.
+
+def product(*factors: LogEstimate) -> LogEstimate:
+    """Of independent estimates; degrees of freedom by Welch and Satterthwaite."""
+    variance = sum(f.error**2 for f in factors)
+    spread = sum(f.error**4 / f.freedom for f in factors)
+    freedom = variance**2 / spread if spread else min(f.freedom for f in factors)
+    return LogEstimate(math.prod(f.value for f in factors), math.sqrt(variance), freedom)
+
+
+def quotient(a: LogEstimate, b: LogEstimate) -> LogEstimate:
+    """a/b of independent estimates."""
+    return product(a, LogEstimate(1 / b.value, b.error, b.freedom))
+
+
+def pooled(repeats: Sequence[LogEstimate]) -> LogEstimate:
+    """Geometric mean of one quantity measured several times, for instance on several launches.
+
+    Its error is the larger of what the single errors and what the scatter between the repeats give: launches of
+    one config differ by more than their own intervals say.
     """
-    base = {r.prompt: r for r in theirs if not r.error}
-    pairs = [(r, base[r.prompt]) for r in ours if not r.error and r.prompt in base]
-    if not pairs:
-        raise ValueError("no prompt in common")
-    table = np.array([(a.completion_tokens, a.e2e_s, b.completion_tokens, b.e2e_s) for a, b in pairs])
+    count = len(repeats)
+    logs = [math.log(estimate.value) for estimate in repeats]
+    own = math.sqrt(sum(estimate.error**2 for estimate in repeats)) / count
+    scatter = float(np.std(logs, ddof=1)) / math.sqrt(count) if count > 1 else 0.0
+    freedom = sum(estimate.freedom for estimate in repeats)
+    return LogEstimate(math.exp(sum(logs) / count), max(own, scatter), freedom)
 
-    def ratio(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        value: NDArray[np.float64] = (sums[..., 0] / sums[..., 1]) / (sums[..., 2] / sums[..., 3])
-        return value
 
-    resampled = ratio(table[bootstrap(len(pairs))].sum(1))
-    low, high = np.quantile(resampled, (0.025, 0.975))
-    return float(ratio(table.sum(0))), float(low), float(high)
+def geometric_mean(values: Sequence[Interval]) -> Interval:
+    """Of several intervals, end by end: at least as wide as for independent ones."""
+
+    def mean(ends: list[float]) -> float:
+        return math.exp(sum(math.log(end) for end in ends) / len(ends))
+
+    return Interval(*(mean([getattr(value, end) for value in values]) for end in ("value", "low", "high")))

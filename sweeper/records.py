@@ -6,13 +6,58 @@ Units: seconds, tokens, output tokens per second over all concurrent requests.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from sweeper.speculation import SpeculationConfig
+
+
+@dataclass(frozen=True, order=True)
+class Load:
+    """What a server is measured under.
+
+    Closed loop: ``concurrency`` requests in flight at any time. Open loop (``concurrency`` 0): ``rate`` requests per
+    second, at Poisson times. ``bucket`` names the input lengths in tokens (``512-1023``), empty for all prompts.
+    ``warm``: after other traffic, for algorithms that learn from it.
+    """
+
+    concurrency: int = 0
+    rate: float = 0.0
+    bucket: str = ""
+    warm: bool = False
+
+    def __str__(self) -> str:
+        """``c=4``, ``2.5/s``, ``c=4 in=512-1023``, ``c=4 warm``: its name in tables, files and the storage."""
+        name = f"c={self.concurrency}" if self.concurrency else f"{self.rate!r}/s"
+        return name + (f" in={self.bucket}" if self.bucket else "") + (" warm" if self.warm else "")
+
+    @classmethod
+    def parse(cls, name: str) -> Load:
+        """The load of a name that ``str`` gave."""
+        first, *rest = name.split()
+        warm = "warm" in rest
+        bucket = next((word[3:] for word in rest if word.startswith("in=")), "")
+        if first.startswith("c="):
+            return cls(int(first[2:]), bucket=bucket, warm=warm)
+        return cls(rate=float(first.removesuffix("/s")), bucket=bucket, warm=warm)
+
+    @property
+    def open_loop(self) -> bool:
+        return not self.concurrency
+
+    @property
+    def cold(self) -> Load:
+        """The same load without other traffic before it: what the baseline is measured at."""
+        return replace(self, warm=False)
+
+    def in_words(self) -> str:
+        """``concurrency 4, 512-1023 input tokens``"""
+        name = f"concurrency {self.concurrency}" if self.concurrency else f"{self.rate:g} requests per second"
+        name += f", {self.bucket} input tokens" if self.bucket else ""
+        return f"{name}, after other traffic" if self.warm else name
 
 
 @dataclass(frozen=True)
@@ -41,11 +86,12 @@ class Quantiles:
 class RequestRecord:
     """One request as the client saw it; times in seconds since the load point's first request was sent.
 
-    ``verify_rounds``, ``accepted_drafts`` and ``histogram`` are None where the server does not speculate.
+    ``load`` is the load's name. ``arrival_s`` [chunks] and ``arrival_tokens`` [chunks] tell when how many tokens came.
+    ``verify_rounds`` (V), ``accepted_drafts`` (D) and ``histogram`` are None where the server does not speculate.
     """
 
     prompt: str
-    concurrency: int
+    load: str
     sent_s: float
     first_token_s: float | None
     done_s: float
@@ -53,6 +99,8 @@ class RequestRecord:
     completion_tokens: int
     cached_tokens: int
     finish_reason: str
+    arrival_s: tuple[float, ...] = ()
+    arrival_tokens: tuple[int, ...] = ()
     verify_rounds: int | None = None
     accepted_drafts: int | None = None
     histogram: tuple[int, ...] | None = None
@@ -63,17 +111,36 @@ class RequestRecord:
         return self.done_s - self.sent_s
 
 
+class EndedBy(str, Enum):
+    """Why a load was measured for as long as it was."""
+
+    PRECISION = "PRECISION"
+    REQUESTS = "REQUESTS"
+    SECONDS = "SECONDS"
+
+
+@dataclass(frozen=True)
+class Warmup:
+    """What was sent before a load was measured; ``steady`` is false where its time ran out first."""
+
+    seconds: float
+    requests: int
+    steady: bool
+
+
 @dataclass(frozen=True)
 class LoadPoint:
     """One config at one load. ``histogram`` and ``accept_length`` are over all requests of the point.
 
     ``output_tok_s`` counts the tokens that arrived while all ``concurrency`` requests were in flight (ramp
     and drain excluded); ``plain_tok_s`` is Σtokens over the whole wall time. ``step_time_s`` is
-    Σ(e2e - TTFT)/ΣV, per token for the baseline. ``sources`` names the server's counters that the accept length and
-    the histogram come from.
+    Σ(e2e - TTFT)/ΣV, per token for the baseline. ``drift`` is the speed of the window's second half over that of
+    the first; ``unstable`` says that it is beyond tolerance. ``cached_share`` is the share of prompt
+    tokens that came from the prefix cache. ``sources`` names the server's counters that the accept length and the
+    histogram come from; ``notes`` says what else a reader must know.
     """
 
-    concurrency: int
+    load: Load
     requests: int
     failed: int
     output_tok_s: Interval
@@ -85,11 +152,18 @@ class LoadPoint:
     ttft_s: Quantiles
     tpot_s: Quantiles
     e2e_s: Quantiles
+    ended_by: EndedBy
+    drift: Interval
+    unstable: bool
+    warmup: Warmup | None = None
+    cached_share: float = 0.0
     sources: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 class TrialState(str, Enum):
     COMPLETE = "COMPLETE"
+    PRUNED = "PRUNED"
     FAILED = "FAILED"
     INTERRUPTED = "INTERRUPTED"
 
@@ -113,6 +187,7 @@ class FailureClass(str, Enum):
     CRASH = "CRASH"
     HANG = "HANG"
     LOST = "LOST"
+    OUTPUT = "OUTPUT"
     MEASUREMENT = "MEASUREMENT"
 
 
@@ -183,6 +258,11 @@ class OutputComparison:
     near_tie: float = 0.0
 
     @property
+    def unexplained(self) -> int:
+        """Outputs that left the baseline's where the server's certainty is not known."""
+        return sum(d.gap is None for d in self.divergences)
+
+    @property
     def equal(self) -> bool:
         """Whether every output equals the baseline's up to known near ties."""
         return all(d.gap is not None and d.gap <= self.near_tie for d in self.divergences)
@@ -213,7 +293,9 @@ class TrialRecord:
     """Everything that is known of one trial's server.
 
     ``pins`` are the flags both arms share and why, ``unpinned`` what could not be made equal before the launch, and
-    ``engine`` what the running server said of itself (backends, memory share, batch limit, ...).
+    ``engine`` what the running server said of itself (backends, memory share, batch limit, ...). ``workload`` is the
+    fingerprint of its prompts; ``pruned`` says why loads were left out; ``simulated`` names what made the server report
+    acceptance that it did not have.
     """
 
     requested: SpeculationConfig
@@ -230,21 +312,25 @@ class TrialRecord:
     unpinned: tuple[str, ...] = ()
     engine: Mapping[str, Any] = field(default_factory=dict)
     server_version: str = ""
+    workload: str = ""
+    pruned: str = ""
+    simulated: str = ""
     hardware: Hardware | None = None
     started_at: str = ""
     start_s: float = 0.0
     measure_s: float = 0.0
 
-    def at(self, concurrency: int) -> LoadPoint | None:
-        """The load point at a concurrency, if it was measured."""
-        return next((p for p in self.load_points if p.concurrency == concurrency), None)
+    def at(self, load: Load) -> LoadPoint | None:
+        """The load point at a load, if it was measured."""
+        return next((p for p in self.load_points if p.load == load), None)
 
 
 @dataclass(frozen=True)
 class TrialResult:
     """A trial's record with its raw data: what an actor sends back to the driver.
 
-    ``leak`` says what the server left behind when it ended; its actor then takes no further trial.
+    ``leak`` says what the server left behind when it ended; its actor then takes no further trial. ``server`` names
+    the actor.
     """
 
     record: TrialRecord
@@ -252,22 +338,73 @@ class TrialResult:
     outputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     log: str = ""
     leak: str | None = None
+    server: str = ""
+
+    def requests_at(self, load: Load) -> list[RequestRecord]:
+        return [r for r in self.requests if r.load == str(load)]
 
 
 @dataclass(frozen=True)
 class Baseline:
     """The no-speculation arm on one kind of hardware, as cached on disk.
 
-    ``settings`` is what the key was made from, in readable form; ``outputs`` holds the token ids by prompt.
+    ``settings`` is what the key was made from, in readable form; ``outputs`` holds the token ids by prompt. Its
+    requests lie beside it, as a table (``sweeper.request_table``).
     """
 
     key: str
     settings: Mapping[str, Any]
     record: TrialRecord
-    requests: tuple[RequestRecord, ...]
     outputs: Mapping[str, tuple[int, ...]]
     measured_at: str
+    requests: tuple[RequestRecord, ...] = ()
+
+    def requests_at(self, load: Load) -> list[RequestRecord]:
+        return [r for r in self.requests if r.load == str(load)]
+
+
+@dataclass(frozen=True)
+class BaselineCheck:
+    """The baseline measured once more: ``drift`` is its speed now over the speed then, at the objective loads.
+
+    None where the server failed, which ``failure`` tells. ``comparison`` compares its outputs with its own earlier
+    ones: the noise floor of the quality gate.
+    """
+
+    when: str
+    server: str
+    drift: Interval | None
+    beyond_tolerance: bool
+    failure: str = ""
+    comparison: OutputComparison | None = None
+    checked_at: str = ""
+
+    def __str__(self) -> str:
+        """``-3.1 % [-4.0, -2.2]``, or why it failed."""
+        if self.drift is None:
+            return self.failure
+        value, low, high = (100 * (end - 1) for end in (self.drift.value, self.drift.low, self.drift.high))
+        return f"{value:+.1f} % [{low:+.1f}, {high:+.1f}]"
+
+
+@dataclass(frozen=True)
+class ConfirmationRound:
+    """The baseline and the finalists measured in turns on one server, one launch each.
+
+    ``speedups`` holds [value, standard error of the log, degrees of freedom] by trial number and load, over the
+    baseline of the same round; ``failures`` tells by trial number why one is missing.
+    """
+
+    number: int
+    server: str
+    order: tuple[str, ...]
+    baseline: TrialRecord
+    trials: Mapping[int, TrialRecord]
+    speedups: Mapping[int, Mapping[str, tuple[float, float, float]]]
+    failures: Mapping[int, str] = field(default_factory=dict)
 
 
 trial_record_json: TypeAdapter[TrialRecord] = TypeAdapter(TrialRecord)
 baseline_json: TypeAdapter[Baseline] = TypeAdapter(Baseline)
+checks_json: TypeAdapter[tuple[BaselineCheck, ...]] = TypeAdapter(tuple[BaselineCheck, ...])
+rounds_json: TypeAdapter[tuple[ConfirmationRound, ...]] = TypeAdapter(tuple[ConfirmationRound, ...])

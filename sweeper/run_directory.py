@@ -6,16 +6,16 @@ import fcntl
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 import optuna
-import pandas as pd
 import yaml
 
+from sweeper.baseline import read_baseline, write_baseline
 from sweeper.config import StudyConfig
 from sweeper.errors import RunNotFoundError, SweeperError
-from sweeper.records import Baseline, RequestRecord, baseline_json
+from sweeper.records import Baseline, RequestRecord
+from sweeper.request_table import write_requests
 from sweeper.study_file import expand, load_study_file
 
 
@@ -52,19 +52,15 @@ class RunDirectory:
 
     def write_baseline(self, baseline: Baseline) -> None:
         """The baseline that this run's trials are compared with."""
-        (self.path / "baseline.json").write_bytes(baseline_json.dump_json(baseline, indent=1))
+        write_baseline(self.path / "baseline.json", baseline)
 
     def read_baseline(self) -> Baseline | None:
         """What ``write_baseline`` wrote, None if it never did."""
-        path = self.path / "baseline.json"
-        return baseline_json.validate_json(path.read_bytes()) if path.exists() else None
+        return read_baseline(self.path / "baseline.json")
 
     def write_requests(self, label: str, requests: Sequence[RequestRecord]) -> None:
         """Raw per-request rows as compressed parquet; units in ``sweeper.records.RequestRecord``."""
-        path = self.requests(label)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        frame = pd.DataFrame([asdict(request) for request in requests])
-        frame.to_parquet(path, compression="zstd", index=False)
+        write_requests(self.requests(label), requests)
 
     def write_log(self, label: str, log: str) -> None:
         path = self.log(label)

@@ -222,6 +222,8 @@ class Algorithm:
     fixed: Mapping[str, int] = field(default_factory=dict)
     """Fields of SpeculationConfig that no parameter sets."""
     fixed_flags: Mapping[str, int] = field(default_factory=dict)
+    learns: bool = False
+    """Whether it drafts from the traffic it has seen, so that it is measured cold and warm."""
 
     def parameter(self, name: str) -> Parameter | None:
         return next((p for p in self.parameters if p.name == name), None)
@@ -602,6 +604,7 @@ ALGORITHMS = {
                 *_ANY,
             ),
             since="0.5.4",
+            learns=True,
             needs_draft=False,
             fixed={"num_steps": 0},
         ),

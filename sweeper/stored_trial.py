@@ -8,9 +8,12 @@ from typing import Any
 
 from optuna.trial import FrozenTrial
 
-from sweeper.records import Interval, TrialRecord, trial_record_json
+from sweeper.intervals import LogEstimate
+from sweeper.records import Load, TrialRecord, trial_record_json
 from sweeper.search.candidates import config_from, params_of
 from sweeper.speculation import SpeculationConfig
+
+Speedups = Mapping[Load, LogEstimate]
 
 
 def label(number: int) -> str:
@@ -18,12 +21,12 @@ def label(number: int) -> str:
     return f"trial-{number:04d}"
 
 
-def objective(speedups: Mapping[int, Interval], loads: Sequence[int]) -> float:
+def objective(speedups: Speedups, loads: Sequence[Load]) -> float:
     """What Optuna maximises: the geometric mean of the speedups at the objective loads."""
-    return math.exp(sum(math.log(speedups[c].value) for c in loads) / len(loads))
+    return math.exp(sum(math.log(speedups[load].value) for load in loads) / len(loads))
 
 
-def attributes(record: TrialRecord, speedups: Mapping[int, Interval]) -> dict[str, Any]:
+def attributes(record: TrialRecord, speedups: Speedups) -> dict[str, Any]:
     """A trial's user attributes: readable numbers per load for people, the whole record for the reports."""
     values: dict[str, Any] = {"config": str(record.effective), "state": record.state.value}
     if record.requested != record.effective:
@@ -32,17 +35,19 @@ def attributes(record: TrialRecord, speedups: Mapping[int, Interval]) -> dict[st
         values["overrides"] = list(record.overrides)
     if record.failure:
         values["failure"] = f"{record.failure.kind.value}: {record.failure.message}"
+    if record.pruned:
+        values["pruned"] = record.pruned
     if record.attempts:
         values["attempts"] = [f"{a.failure.kind.value}, then {a.change}" for a in record.attempts]
     for point in record.load_points:
-        c = point.concurrency
-        values[f"tok_s@{c}"] = round(point.output_tok_s.value, 2)
-        values[f"accept_length@{c}"] = round(point.accept_length.value, 4)
-        values[f"step_time_ms@{c}"] = round(point.step_time_s * 1000, 3)
-        values[f"speedup@{c}"] = round(speedups[c].value, 4)
+        values[f"tok_s {point.load}"] = round(point.output_tok_s.value, 2)
+        values[f"accept_length {point.load}"] = round(point.accept_length.value, 4)
+        values[f"step_time_ms {point.load}"] = round(point.step_time_s * 1000, 3)
+    for load, speedup in speedups.items():
+        values[f"speedup {load}"] = round(speedup.value, 4)
     if record.comparison:
         values["outputs_equal"] = record.comparison.equal
-    values["speedups"] = {str(c): [s.value, s.low, s.high] for c, s in speedups.items()}
+    values["speedups"] = speedups_json(speedups)
     values["record"] = trial_record_json.dump_python(record, mode="json")
     return values
 
@@ -53,9 +58,18 @@ def record_of(trial: FrozenTrial) -> TrialRecord | None:
     return trial_record_json.validate_python(stored) if stored else None
 
 
-def speedups_of(trial: FrozenTrial) -> dict[int, Interval]:
-    """Speedups by concurrency of a finished trial."""
-    return {int(c): Interval(*values) for c, values in trial.user_attrs.get("speedups", {}).items()}
+def speedups_json(speedups: Speedups) -> dict[str, list[float]]:
+    return {str(load): [s.value, s.error, s.freedom] for load, s in speedups.items()}
+
+
+def speedups_from(stored: Mapping[str, Sequence[float]]) -> dict[Load, LogEstimate]:
+    """What ``speedups_json`` gave."""
+    return {Load.parse(name): LogEstimate(*values) for name, values in stored.items()}
+
+
+def speedups_of(trial: FrozenTrial) -> dict[Load, LogEstimate]:
+    """Speedups by load of a finished trial."""
+    return speedups_from(trial.user_attrs.get("speedups", {}))
 
 
 def config_of(trial: FrozenTrial) -> SpeculationConfig:

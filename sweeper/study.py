@@ -6,21 +6,28 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from sweeper import records
-from sweeper.baseline import BaselineCache, baseline_key, baseline_settings, make_baseline
+from sweeper.baseline import baseline_settings
+from sweeper.baseline_arm import BaselineArm, noise_floor
 from sweeper.breakeven import Arm, speedup
-from sweeper.errors import StudyChangedError, SweeperError
+from sweeper.confirmation import Confirmation
+from sweeper.errors import StudyChangedError
+from sweeper.pruning import Bar
+from sweeper.quality import lossy
 from sweeper.records import (
     Baseline,
-    Hardware,
-    Interval,
+    BaselineCheck,
+    ConfirmationRound,
+    Load,
     TrialRecord,
     TrialResult,
+    checks_json,
+    rounds_json,
     trial_record_json,
 )
 from sweeper.run_directory import RunDirectory, open_storage
@@ -28,59 +35,32 @@ from sweeper.search import make_sampler
 from sweeper.search.candidates import REQUEUE, config_from, is_proposed, params_of, taken
 from sweeper.server.failures import ADVICE, Remedy, concerns
 from sweeper.space import Candidate
-from sweeper.speculation import NO_SPECULATION, SpeculationConfig
-from sweeper.stored_trial import attributes, label, objective, record_of, speedups_of
-from sweeper.trial import TrialOrder, TrialPlan
+from sweeper.speculation import SpeculationConfig
+from sweeper.stored_trial import (
+    Speedups,
+    attributes,
+    config_of,
+    label,
+    objective,
+    record_of,
+    speedups_of,
+)
+from sweeper.surroundings import Display, Servers, Tally
+from sweeper.trial_order import TrialOrder, TrialPlan
+from sweeper.verdict import Contender, finalists, over_objective
 
 MAX_ATTEMPTS = 2
 """Launches of one config whose node or actor was lost, before it counts as failed."""
 
-BASELINE_TAG = "baseline"
-NO_CANDIDATE = Candidate(NO_SPECULATION, NO_SPECULATION, ())
-
-
-class Servers(Protocol):
-    """Where trials run: at most one per server at a time. ``actors.pool`` has the one on Ray."""
-
-    def hardware(self) -> Hardware: ...
-
-    def idle(self) -> int: ...
-
-    def size(self) -> int: ...
-
-    def start(self, tag: str, order: TrialOrder) -> None: ...
-
-    def wait(self, timeout_s: float) -> list[tuple[str, TrialResult]]: ...
-
-    def phases(self) -> Mapping[str, str]: ...
-
-    def interrupt(self) -> None: ...
-
-
-class Display(Protocol):
-    """What a person sees while a sweep runs. ``reports.live`` has the real one."""
-
-    def baseline(self, baseline: Baseline, how: str) -> None: ...
-
-    def drifted(self, baseline: Baseline, concurrency: int, drift: float) -> None: ...
-
-    def skipped(self, configs: Mapping[SpeculationConfig, str]) -> None: ...
-
-    def finished(self, number: int, record: TrialRecord, speedups: Mapping[int, Interval]) -> None: ...
-
-    def tick(self, tally: Tally, phases: Mapping[str, str]) -> None: ...
+FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
 @dataclass(frozen=True)
-class Tally:
-    """How far a sweep is. ``eta_s`` is None until a trial has finished."""
+class Wishes:
+    """What a person asks for on the command line."""
 
-    planned: int
-    complete: int = 0
-    failed: int = 0
-    running: int = 0
-    best: tuple[str, float] | None = None
-    eta_s: float | None = None
+    remeasure_baseline: bool = False
+    allow_lossy: bool = False
 
 
 class Sweep:
@@ -107,8 +87,9 @@ class Sweep:
             load_if_exists=True,
         )
         self.running: dict[str, tuple[optuna.Trial, float]] = {}
+        self.stage = "baseline"
 
-    def drive(self, remeasure_baseline: bool = False) -> None:
+    def drive(self, wishes: Wishes = Wishes()) -> None:
         """From where the storage stands to the end; a study with nothing left launches nothing.
 
         Raises:
@@ -121,68 +102,73 @@ class Sweep:
         self.run.write_study(self.config)
         self._requeue_stale()
         self._skip_the_pointless()
-        if self._wants_more() or remeasure_baseline:
-            baseline = self._baseline(settings, remeasure_baseline)
-            self.run.write_baseline(baseline)
-            self.study.set_user_attr(
-                "baseline_record", trial_record_json.dump_python(baseline.record, mode="json")
-            )
-            self.study.set_user_attr("objective_loads", self.config.objective_loads)
-            self._trials_to_the_end(baseline)
-
-    def _baseline(self, settings: Mapping[str, Any], remeasure: bool) -> Baseline:
-        """The baseline for the servers' hardware: cached and still true at the first objective load, or measured."""
-        cache = BaselineCache(self.config.baseline.cache_dir)
         own = self._baseline_of_finished_trials()
-        if own and remeasure:
-            raise SweeperError(
-                f"study {self.config.study!r} has trials that were compared with its baseline of {own.measured_at}; "
-                "a new baseline needs a new study: add --name"
-            )
-        cached = None if remeasure else own or cache.load(baseline_key(settings))
-        if cached:
-            canary = self.config.objective_loads[0]
-            drift = _drift(self._plain_server((canary,)).record, cached.record, canary)
-            if abs(drift) <= self.config.baseline.tolerance:
-                self.display.baseline(cached, f"reused, {drift:+.1%} at concurrency {canary} now")
-                return cached
-            self.display.drifted(cached, canary, drift)
-            if own:
-                raise SweeperError(
-                    f"study {self.config.study!r} cannot go on: its baseline drifted by {drift:+.1%} at concurrency "
-                    f"{canary}, more than baseline.tolerance; start a new study with --name, or raise the tolerance"
-                )
-        result = self._plain_server(tuple(self.config.workload.concurrency))
-        self.run.write_requests(BASELINE_TAG, result.requests)
-        baseline = make_baseline(settings, result)
-        cache.save(baseline)
-        self.display.baseline(baseline, "measured")
-        return baseline
+        if not (self._wants_more() or wishes.remeasure_baseline or (own and self._unconfirmed(own, wishes))):
+            return
+        arm = BaselineArm(self.plan, self.servers, self.run, self.display, self.tick)
+        baseline = arm.get(settings, own, wishes.remeasure_baseline)
+        self.run.write_baseline(baseline)
+        self.study.set_user_attr(
+            "baseline_record", trial_record_json.dump_python(baseline.record, mode="json")
+        )
+        self.study.set_user_attr("prompt_notes", list(self.plan.prompts.notes))
+        self.study.set_user_attr("objective_loads", [str(load) for load in self.config.objective_loads])
+        self._add_checks(arm.checks)
+        self.stage = ""
+        self._trials_to_the_end(baseline)
+        seen = self._confirm(baseline, wishes)
+        arm.checks.clear()
+        arm.check_at_the_end(baseline, seen)
+        self._add_checks(arm.checks)
+
+    def tick(self, stage: str = "") -> None:
+        self.stage = stage or self.stage
+        self.display.tick(self.tally(), self.servers.phases())
 
     def _baseline_of_finished_trials(self) -> Baseline | None:
         """The baseline that this study's finished trials were compared with; None while there are none."""
-        finished = any(t.state == TrialState.COMPLETE for t in self._trials())
+        finished = any(t.state in FINISHED for t in self._trials())
         return self.run.read_baseline() if finished else None
 
-    def _plain_server(self, loads: tuple[int, ...]) -> TrialResult:
-        """Measure the server without speculation at some loads."""
-        self.servers.start(BASELINE_TAG, TrialOrder(NO_CANDIDATE, loads))
-        finished: list[tuple[str, TrialResult]] = []
-        while not finished:
-            finished = self.servers.wait(1.0)
-            self.display.tick(self.tally(), self.servers.phases())
-        result = finished[0][1]
-        self.run.write_log(BASELINE_TAG, result.log)
-        if result.record.state is records.TrialState.INTERRUPTED:
-            raise KeyboardInterrupt
-        if result.record.failure:
-            failure = result.record.failure
-            tail = "\n".join(failure.log_tail[-15:])
-            raise SweeperError(
-                f"the server fails without speculation, so there is no baseline: {failure.kind.value}: "
-                f"{failure.message}\n{tail}"
-            )
-        return result
+    def _checks(self) -> list[BaselineCheck]:
+        return list(checks_json.validate_python(self.study.user_attrs.get("baseline_checks", [])))
+
+    def _add_checks(self, checks: Sequence[BaselineCheck]) -> None:
+        known = (*self._checks(), *checks)
+        self.study.set_user_attr("baseline_checks", checks_json.dump_python(known, mode="json"))
+
+    def _rounds(self) -> list[ConfirmationRound]:
+        return list(rounds_json.validate_python(self.study.user_attrs.get("confirmation", [])))
+
+    def _unconfirmed(self, baseline: Baseline, wishes: Wishes) -> dict[int, Candidate]:
+        """The finalists, by trial, as long as they were not all measured again often enough."""
+        chosen = self._finalists(wishes)
+        together = [done for done in self._rounds() if chosen.keys() <= done.trials.keys()]
+        return chosen if len(together) < self.config.confirmation.repeats else {}
+
+    def _finalists(self, wishes: Wishes) -> dict[int, Candidate]:
+        floor = noise_floor(self._checks())
+        contenders = []
+        for trial in self._trials():
+            record = record_of(trial) if trial.state == TrialState.COMPLETE else None
+            reached = over_objective(speedups_of(trial), self.config.objective_loads)
+            if record and reached and (wishes.allow_lossy or not lossy(record, floor)):
+                contenders.append(Contender(trial.number, config_of(trial), reached))
+        chosen = finalists(contenders, self.config.confirmation.finalists)
+        return {c.number: self.by_config[c.config] for c in chosen if c.config in self.by_config}
+
+    def _confirm(self, baseline: Baseline, wishes: Wishes) -> list[BaselineCheck]:
+        """Measure the finalists and the baseline again, in turns; the checks of the baseline on the way."""
+        confirmation = Confirmation(self.plan, self.servers, self.run, self.tick)
+        seen: list[BaselineCheck] = []
+        while chosen := self._unconfirmed(baseline, wishes):
+            rounds = self._rounds()
+            done, check = confirmation.round(len(rounds) + 1, baseline, chosen)
+            self.study.set_user_attr("confirmation", rounds_json.dump_python((*rounds, done), mode="json"))
+            self._add_checks([check])
+            seen.append(check)
+            self.display.confirmed(done, self.config.confirmation.repeats)
+        return seen
 
     def _trials_to_the_end(self, baseline: Baseline) -> None:
         """Run trials until the budget or the space is used up."""
@@ -192,7 +178,7 @@ class Sweep:
                     self._start_next(baseline)
                 for tag, result in self.servers.wait(1.0):
                     self._finish(tag, result, baseline)
-                self.display.tick(self.tally(), self.servers.phases())
+                self.tick()
         except KeyboardInterrupt:
             self._stop_running(baseline)
             raise
@@ -228,28 +214,54 @@ class Sweep:
         trial.set_user_attr("config", str(candidate.effective))
         tag = label(trial.number)
         self.running[tag] = (trial, time.monotonic())
-        self.servers.start(
-            tag, TrialOrder(candidate, tuple(self.config.workload.concurrency), baseline.outputs)
-        )
+        self.servers.start(tag, TrialOrder(candidate, self._loads(), baseline.outputs, self._bar(baseline)))
+
+    def _loads(self) -> tuple[Load, ...]:
+        """The objective loads first, so that a hopeless config ends there."""
+        first = self.config.objective_loads
+        return (*first, *(load for load in self.config.workload.loads if load not in first))
+
+    def _bar(self, baseline: Baseline) -> Bar | None:
+        """What a trial must be able to reach: the lower bound of the best config so far, or no speculation."""
+        if not self.config.search.prune:
+            return None
+        bars = {"no speculation": 1.0}
+        for trial in self._trials():
+            reached = over_objective(speedups_of(trial), self.config.objective_loads)
+            if trial.state == TrialState.COMPLETE and reached:
+                bars[f"trial {trial.number}"] = reached.low
+        holder = max(bars, key=lambda name: bars[name])
+        requests = {load: baseline.requests_at(load) for load in self.config.objective_loads}
+        return Bar(requests, bars[holder], holder)
 
     def _finish(self, tag: str, result: TrialResult, baseline: Baseline) -> None:
         trial, _ = self.running.pop(tag)
         record = result.record
         speedups = {
-            c: speedup(_arm(result.requests, record, c), _arm(baseline.requests, baseline.record, c))
-            for c in self.config.workload.concurrency
-            if record.at(c)
+            point.load: speedup(
+                Arm(point.load, result.requests_at(point.load)),
+                Arm(point.load, baseline.requests_at(point.load.cold)),
+            )
+            for point in record.load_points
         }
         for name, value in attributes(record, speedups).items():
             trial.set_user_attr(name, value)
         self.run.write_log(tag, result.log)
         self.run.write_requests(tag, result.requests)
-        if record.state is records.TrialState.COMPLETE:
-            self.study.tell(trial, objective(speedups, self.config.objective_loads))
+        if record.state in (records.TrialState.COMPLETE, records.TrialState.PRUNED):
+            self._tell(trial, record, speedups)
         else:
             self._fail(trial, record)
         self.display.finished(trial.number, record, speedups)
         self._skip_the_pointless()
+
+    def _tell(self, trial: optuna.Trial, record: TrialRecord, speedups: Speedups) -> None:
+        value = objective(speedups, self.config.objective_loads)
+        if record.state is records.TrialState.COMPLETE:
+            self.study.tell(trial, value)
+        else:  # Optuna takes a pruned trial's last report for its value
+            trial.report(value, step=0)
+            self.study.tell(trial, state=TrialState.PRUNED)
 
     def _skip_the_pointless(self) -> None:
         """Leave out candidates whose launch could teach nothing.
@@ -297,10 +309,11 @@ class Sweep:
             if trial.state != TrialState.RUNNING:
                 continue
             record = record_of(trial)
-            if (
-                record is not None and record.state is records.TrialState.COMPLETE
+            if record is not None and record.state in (
+                records.TrialState.COMPLETE,
+                records.TrialState.PRUNED,
             ):  # it ended before it was told
-                self.study.tell(trial.number, objective(speedups_of(trial), self.config.objective_loads))
+                self._tell(optuna.Trial(self.study, trial._trial_id), record, speedups_of(trial))
                 continue
             storage, identity = self.study._storage, trial._trial_id
             storage.set_trial_user_attr(identity, REQUEUE, True)
@@ -327,7 +340,7 @@ class Sweep:
             "drafts": {name: draft.path for name, draft in self.config.space.drafts.items()},
             "algorithms": sorted({c.effective.algorithm for c in self.candidates}),
             "drafts_in_use": sorted({c.effective.draft for c in self.candidates}),
-            "objective_loads": self.config.objective_loads,
+            "objective_loads": [str(load) for load in self.config.objective_loads],
             "options": {
                 name: sorted({str(c.effective.option(name)) for c in self.candidates})
                 for name in self.sampler.options
@@ -348,15 +361,18 @@ class Sweep:
         """Where the sweep stands, for the display."""
         trials = self._trials()
         complete = [t for t in trials if t.state == TrialState.COMPLETE]
+        pruned = [t for t in trials if t.state == TrialState.PRUNED]
         failed = [t for t in trials if t.state == TrialState.FAIL and not t.user_attrs.get(REQUEUE)]
         best = max(complete, key=lambda t: t.value or 0.0, default=None)
-        tally = Tally(self.planned(), len(complete), len(failed), len(self.running))
+        tally = Tally(
+            self.planned(), len(complete), len(pruned), len(failed), len(self.running), stage=self.stage
+        )
         if best is not None:
             tally = replace(tally, best=(best.user_attrs["config"], best.value or 0.0))
-        durations = [t.duration.total_seconds() for t in complete if t.duration]
+        durations = [t.duration.total_seconds() for t in (*complete, *pruned) if t.duration]
         if durations:
             mean = sum(durations) / len(durations)
-            left = self.planned() - len(complete) - len(failed)
+            left = self.planned() - len(complete) - len(pruned) - len(failed)
             spent = sum(time.monotonic() - started for _, started in self.running.values())
             tally = replace(tally, eta_s=max(0.0, (left * mean - spent) / self.servers.size()))
         return tally
@@ -369,17 +385,3 @@ def _reason_to_skip(config: SpeculationConfig, number: int, record: TrialRecord)
     if not record.failure and record.effective == config:
         return f"is what the server of trial {number} ran"
     return ""
-
-
-def _drift(now: TrialRecord, before: TrialRecord, concurrency: int) -> float:
-    """Relative change of the output rate at a load."""
-    new, old = now.at(concurrency), before.at(concurrency)
-    assert new is not None
-    assert old is not None
-    return new.output_tok_s.value / old.output_tok_s.value - 1
-
-
-def _arm(requests: Sequence[records.RequestRecord], record: TrialRecord, concurrency: int) -> Arm:
-    point = record.at(concurrency)
-    assert point is not None
-    return Arm(point, [r for r in requests if r.concurrency == concurrency])

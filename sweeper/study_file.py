@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from sweeper.config import StudyConfig
 from sweeper.errors import StudyFileError
 from sweeper.testbed.environment import cache_dir
+from sweeper.workload.presets import is_preset_name, preset_names
 
 MAX_BYTES = 1_000_000
 MAX_NODES = 50_000
@@ -191,16 +192,24 @@ class _Reader:
             for name, draft in config.space.drafts.items()
         }
         where: Path_ = ("workload", "prompts")
-        prompts = self._local(config.workload.prompts, where)
-        if not prompts.is_file():
-            raise self.error(f"no such file: {prompts}{_testbed_hint(prompts)}", where)
+        prompts = self._prompts(config.workload.prompts, where)
         return config.model_copy(
             update={
                 "engine": engine,
                 "space": config.space.model_copy(update={"drafts": drafts}),
-                "workload": config.workload.model_copy(update={"prompts": str(prompts)}),
+                "workload": config.workload.model_copy(update={"prompts": prompts}),
             }
         )
+
+    def _prompts(self, text: str, where: Path_) -> str:
+        """An absolute path, or a preset's name as it is; a file of that name comes first."""
+        path = self._local(text, where)
+        if path.is_file():
+            return str(path)
+        if is_preset_name(text):
+            return text
+        hint = _testbed_hint(path) or f" (nor a preset: {', '.join(preset_names())})"
+        raise self.error(f"no such file: {path}{hint}", where)
 
     def _local(self, text: str, where: Path_) -> Path:
         """A path as seen from the study file."""

@@ -1,115 +1,32 @@
-"""One trial: launch a server, read back what it runs, measure every load, compare its outputs, end it."""
+"""One trial: launch a server, measure it, end it; launch it again where a change can cure what went wrong."""
 
 from __future__ import annotations
 
-import contextlib
 import re
 import time
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from sweeper.config import StudyConfig
 from sweeper.hardware import visible_hardware
-from sweeper.load.closed_loop import LoadGenerator, LoadRun
-from sweeper.load.statistics import FailedLoadError, load_point
-from sweeper.records import (
-    Attempt,
-    Divergence,
-    Failure,
-    FailureClass,
-    LoadPoint,
-    OutputComparison,
-    Pin,
-    RequestRecord,
-    TrialRecord,
-    TrialResult,
-    TrialState,
-)
+from sweeper.load.statistics import FailedLoadError
+from sweeper.measure import Measuring, Progress, StalledError, simulated_acceptance
+from sweeper.quality import BadOutputError
+from sweeper.records import Attempt, Failure, FailureClass, Pin, TrialRecord, TrialResult, TrialState
 from sweeper.server import failures
 from sweeper.server.client import ServerUnreachableError
-from sweeper.server.command import Address, launch_command, launch_environment, public_command
+from sweeper.server.command import launch_command, launch_environment, public_command
 from sweeper.server.process import LeakError, ServerDiedError, ServerProcess, StartTimeoutError, fresh_address
-from sweeper.server.setup import EngineSetup, server_flags
-from sweeper.space import Candidate
+from sweeper.server.setup import server_flags
 from sweeper.speculation import NO_SPECULATION
-from sweeper.workload.prompts import PromptPlan
+from sweeper.trial_order import TrialOrder, TrialPlan, Watch
 
 LOG_LIMIT = 2_000_000
-NO_ADDRESS = Address(0, "")
 MAX_LAUNCHES = 3
 DYING_S = 3.0
 MEMORY_FLAG = "mem-fraction-static"
 MEMORY_STEP = 0.05
-MAX_ASKED = 50
-"""Divergences whose gap is asked for; each costs one request."""
-
-NEAR_TIE_FLOAT32 = 1e-3
-NEAR_TIE_BFLOAT16 = 0.25
-"""Nats. bfloat16 logits between 16 and 32 come in steps of 0.125, so two steps may be rounding."""
-
-
-@dataclass(frozen=True)
-class TrialPlan:
-    """What all trials of a study share; shipped to every actor once."""
-
-    study: StudyConfig
-    setup: EngineSetup
-    prompts: PromptPlan
-
-
-@dataclass(frozen=True)
-class TrialOrder:
-    """One trial to run: a candidate, the loads to measure it at, and the outputs to compare its own with.
-
-    ``reference`` holds the baseline's token ids by prompt; None while measuring the baseline.
-    """
-
-    candidate: Candidate
-    loads: tuple[int, ...]
-    reference: Mapping[str, tuple[int, ...]] | None = None
-
-
-@dataclass(frozen=True)
-class Watch:
-    """How a running trial talks to its owner: ``phase`` is told what happens, ``stop`` is asked."""
-
-    phase: Callable[[str], None] = lambda text: None
-    stop: Callable[[], bool] = lambda: False
-
-
-class StalledError(Exception):
-    """The server sends no token to anyone any more, though its processes live."""
-
-
-Outputs = Mapping[str, tuple[int, ...]]
-
-
-@dataclass
-class _Progress:
-    """What a trial has gathered so far; a failure keeps it."""
-
-    record: TrialRecord
-    address: Address = NO_ADDRESS
-    leak: str | None = None
-    stacks: str = ""
-    points: list[LoadPoint] = field(default_factory=list)
-    requests: list[RequestRecord] = field(default_factory=list)
-    outputs: dict[str, tuple[int, ...]] = field(default_factory=dict)
-
-    def result(self, state: TrialState, failure: Failure | None, log: str) -> TrialResult:
-        record = replace(
-            self.record,
-            state=state,
-            failure=failure,
-            load_points=tuple(self.points),
-            warnings=failures.warnings(log),
-        )
-        if self.stacks:
-            log = f"{log}\n== stacks of the hanging server's processes ==\n{self.stacks}\n"
-        return TrialResult(record, tuple(self.requests), self.outputs, log[-LOG_LIMIT:], self.leak)
 
 
 def run_trial(plan: TrialPlan, order: TrialOrder, log: Path, watch: Watch = Watch()) -> TrialResult:
@@ -168,7 +85,7 @@ def _memory_share(plan: TrialPlan, result: TrialResult) -> float | None:
 
 def _one_launch(plan: TrialPlan, order: TrialOrder, log: Path, watch: Watch) -> TrialResult:
     candidate = order.candidate
-    progress = _Progress(
+    progress = Progress(
         TrialRecord(
             requested=candidate.requested,
             effective=candidate.effective,
@@ -177,6 +94,7 @@ def _one_launch(plan: TrialPlan, order: TrialOrder, log: Path, watch: Watch) -> 
             pins=plan.setup.pins,
             unpinned=plan.setup.unpinned,
             server_version=plan.setup.version,
+            workload=plan.prompts.fingerprint,
             started_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         )
     )
@@ -193,20 +111,22 @@ def _one_launch(plan: TrialPlan, order: TrialOrder, log: Path, watch: Watch) -> 
         watch.phase("idle")
     text = log.read_text("utf-8", "replace") if log.exists() else ""
     key = progress.address.api_key
-    return progress.result(state, failure, text.replace(key, "***") if key else text)
+    return _result(progress, state, failure, text.replace(key, "***") if key else text)
 
 
 def _launch_and_measure(
-    plan: TrialPlan, order: TrialOrder, progress: _Progress, log: Path, watch: Watch
+    plan: TrialPlan, order: TrialOrder, progress: Progress, log: Path, watch: Watch
 ) -> tuple[TrialState, Failure | None]:
+    environment = launch_environment(plan.study)
     command = launch_command(plan.study, order.candidate.requested, plan.setup, progress.address)
     progress.record = replace(
         progress.record,
         command=public_command(command),
         hardware=visible_hardware(plan.study.engine.device),
+        simulated=simulated_acceptance(environment) if order.candidate.effective.speculates else "",
     )
     owns_gpus = float(plan.study.gpus_per_server).is_integer()
-    server = ServerProcess(command, launch_environment(plan.study), progress.address, log, owns_gpus)
+    server = ServerProcess(command, environment, progress.address, log, owns_gpus)
     hangs = False
     try:
         state, failure = _outcome(plan, order, server, progress, watch)
@@ -223,12 +143,12 @@ def _launch_and_measure(
 
 
 def _outcome(
-    plan: TrialPlan, order: TrialOrder, server: ServerProcess, progress: _Progress, watch: Watch
+    plan: TrialPlan, order: TrialOrder, server: ServerProcess, progress: Progress, watch: Watch
 ) -> tuple[TrialState, Failure | None]:
     """Measure, and turn every fault into a state and a classified failure."""
     try:
-        _measure(plan, order, server, progress, watch)
-        return TrialState.COMPLETE, None
+        Measuring(plan, order, server, progress, watch).all()
+        return (TrialState.PRUNED if progress.record.pruned else TrialState.COMPLETE), None
     except InterruptedError:
         return TrialState.INTERRUPTED, None
     except StalledError as stall:
@@ -237,6 +157,8 @@ def _outcome(
         return TrialState.FAILED, failures.classify(str(death), death.log, FailureClass.HANG)
     except ServerDiedError as death:
         return TrialState.FAILED, failures.classify(str(death), death.log)
+    except BadOutputError as problem:
+        return TrialState.FAILED, failures.failure(FailureClass.OUTPUT, str(problem), server.log())
     except (FailedLoadError, ServerUnreachableError) as problem:
         return TrialState.FAILED, _failure_while_serving(problem, server)
 
@@ -254,103 +176,14 @@ def _failure_while_serving(problem: Exception, server: ServerProcess) -> Failure
     return failures.failure(kind, str(problem), server.log())
 
 
-def _measure(
-    plan: TrialPlan, order: TrialOrder, server: ServerProcess, progress: _Progress, watch: Watch
-) -> None:
-    study, record = plan.study, progress.record
-    watch.phase("starting")
-    begun = time.monotonic()
-    server.wait_until_ready(study.engine.start_timeout_s, watch.stop)
-    info = server.client.info()
-    effective = info.effective(record.effective)
-    overrides = record.overrides
-    if effective != record.effective:
-        overrides += (f"the server runs {effective}, not {record.effective} as its rules predict",)
-    fits = info.engine.get("effective_max_running_requests_per_dp")
-    if isinstance(fits, int) and fits < max(order.loads):
-        overrides += (f"max_running_requests {max(order.loads)} -> {fits}: the KV cache holds no more",)
-    ready = time.monotonic()
-    progress.record = record = replace(
-        record,
-        effective=effective,
-        overrides=overrides,
-        server_version=info.version or record.server_version,
-        engine=info.engine,
-        start_s=ready - begun,
+def _result(progress: Progress, state: TrialState, failure: Failure | None, log: str) -> TrialResult:
+    record = replace(
+        progress.record,
+        state=state,
+        failure=failure,
+        load_points=tuple(progress.points),
+        warnings=failures.warnings(log),
     )
-    for concurrency in order.loads:
-        _measure_load(plan, server, progress, concurrency, watch)
-    comparison = None
-    if order.reference is not None and study.workload.temperature == 0:
-        watch.phase("comparing outputs")
-        comparison = compare_outputs(plan, server, progress.outputs, order.reference)
-    progress.record = replace(record, comparison=comparison, measure_s=time.monotonic() - ready)
-
-
-def _measure_load(
-    plan: TrialPlan, server: ServerProcess, progress: _Progress, concurrency: int, watch: Watch
-) -> None:
-    generator = LoadGenerator(server.address, plan.study.workload, plan.study.measurement)
-
-    def stop() -> bool:
-        return watch.stop() or not server.alive
-
-    watch.phase(f"warming up at concurrency {concurrency}")
-    warmup = generator.run(plan.prompts.warmup[concurrency], concurrency, stop)
-    _go_on(server, watch, warmup)
-    server.client.flush_cache()
-    watch.phase(f"measuring concurrency {concurrency}")
-    run = generator.run(plan.prompts.by_load[concurrency], concurrency, stop)
-    _go_on(server, watch, run)
-    progress.requests.extend(run.requests)
-    progress.outputs.update(run.outputs)
-    progress.points.append(load_point(run, progress.record.effective.speculates))
-
-
-def _go_on(server: ServerProcess, watch: Watch, run: LoadRun) -> None:
-    """Raises InterruptedError, ServerDiedError or StalledError where the trial must end here."""
-    if watch.stop():
-        raise InterruptedError("trial interrupted")
-    server.raise_if_dead()
-    if run.stalled_s is not None:
-        done = len(run.requests)
-        raise StalledError(
-            f"no token from any of {run.concurrency} requests for {run.stalled_s:.0f} s, after {done} finished ones"
-        )
-
-
-def compare_outputs(
-    plan: TrialPlan, server: ServerProcess, ours: Outputs, reference: Outputs
-) -> OutputComparison:
-    """Token ids against the baseline's; where one leaves it, the server says how near a tie it was.
-
-    Float rounding depends on the batch's shape, so a greedy choice between two (almost) equally likely
-    tokens may fall either way without any error in the speculation.
-    """
-    near_tie = NEAR_TIE_FLOAT32 if _dtype(plan) == "float32" else NEAR_TIE_BFLOAT16
-    timeout_s = plan.study.measurement.request_timeout_s
-    texts = {p.id: p.text for prompts in plan.prompts.by_load.values() for p in prompts}
-    shared = sorted(ours.keys() & reference.keys())
-    divergences: list[Divergence] = []
-    for prompt in shared:
-        position = first_difference(ours[prompt], reference[prompt])
-        if position is None:
-            continue
-        gap = None
-        if len(divergences) < MAX_ASKED:
-            with contextlib.suppress(ServerUnreachableError):
-                gap = server.client.top_two_gap(texts[prompt], reference[prompt][:position], timeout_s)
-        divergences.append(Divergence(prompt, position, gap))
-    return OutputComparison(len(shared), len(shared) - len(divergences), tuple(divergences), near_tie)
-
-
-def _dtype(plan: TrialPlan) -> object:
-    return server_flags(plan.study, NO_SPECULATION, plan.setup).get("dtype")
-
-
-def first_difference(ours: tuple[int, ...], theirs: tuple[int, ...]) -> int | None:
-    """Index of the first token that differs, or at which one output ends early; None if equal."""
-    for i, (a, b) in enumerate(zip(ours, theirs, strict=False)):
-        if a != b:
-            return i
-    return None if len(ours) == len(theirs) else min(len(ours), len(theirs))
+    if progress.stacks:
+        log = f"{log}\n== stacks of the hanging server's processes ==\n{progress.stacks}\n"
+    return TrialResult(record, tuple(progress.requests), progress.outputs, log[-LOG_LIMIT:], progress.leak)

@@ -34,7 +34,7 @@ def write_study(tmp_path: Path) -> WriteStudy:
     for name in ("target", "draft_a", "draft_b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text("{}")
-    rows = [{"id": f"p{i}", "prompt": f"prompt number {i}"} for i in range(60)]
+    rows = [{"id": f"p{i}", "prompt": f"prompt number {i}"} for i in range(80)]
     (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
     base: dict[str, Any] = {
         "study": "small",
@@ -49,8 +49,9 @@ def write_study(tmp_path: Path) -> WriteStudy:
             "grids": [{"algorithm": "EAGLE3", "drafts": ["a", "b"], "num_steps": [1, 3]}],
         },
         "workload": {"prompts": "prompts.jsonl", "concurrency": [1, 4], "max_new_tokens": 16},
-        "measurement": {"min_requests": 8, "rounds": 2, "warmup_requests": 1},
-        "search": {"sampler": "grid"},
+        "measurement": {"min_requests": 8, "rounds": 2, "max_requests": 16, "warmup_tolerance": 9},
+        "search": {"sampler": "grid", "prune": False},
+        "confirmation": {"finalists": 1, "repeats": 0},
         "baseline": {"cache_dir": str(tmp_path / "baselines")},
         "runs_dir": str(tmp_path / "runs"),
     }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import optuna
@@ -14,6 +16,8 @@ import pytest
 import yaml
 from optuna.trial import TrialState
 
+from sweeper.records import RequestRecord
+from sweeper.request_table import read_requests, write_requests
 from tests.command_line import servers, start_sweeper, sweeper
 from tests.conftest import WriteStudy
 
@@ -71,7 +75,9 @@ def test_report_of_nothing_names_the_runs_there_are() -> None:
 def test_a_sweep_with_faults_from_start_to_export(write_study: WriteStudy) -> None:
     """Draft b crashes; draft a is measured. Both end in the study, the report, the table and the files."""
     path = write_study(
-        engine={"env": {"FAKE_FAULTS": '{"draft_b": "crash_at_start"}'}}, resources={"max_servers": 1}
+        engine={"env": {"FAKE_FAULTS": '{"draft_b": "crash_at_start"}'}},
+        resources={"max_servers": 1},
+        confirmation={"repeats": 1},
     )
     done = sweeper("run", str(path))
     assert done.returncode == 0, done.stderr
@@ -90,10 +96,11 @@ def test_a_sweep_with_faults_from_start_to_export(write_study: WriteStudy) -> No
     complete = [t for t in trials(path) if t.state == TrialState.COMPLETE]
     for trial in complete:
         assert trial.user_attrs["outputs_equal"] is True
-        assert trial.value == pytest.approx(trial.user_attrs["speedup@1"], abs=1e-3)
+        assert trial.value == pytest.approx(trial.user_attrs["speedup c=1"], abs=1e-3)
         rows = pd.read_parquet(run / "requests" / f"trial-{trial.number:04d}.parquet")
-        assert set(rows.concurrency) == {1, 4}
-        assert rows.completion_tokens.sum() == 16 * 16
+        assert set(rows.load) == {"c=1", "c=4"}
+        assert len(rows) >= 16
+        assert set(rows.completion_tokens) == {16}
     assert set(pd.read_csv(run / "trials.csv").trial) == {0, 1, 2}
 
     report = json.loads(sweeper("report", str(run), "--json").stdout)
@@ -103,6 +110,21 @@ def test_a_sweep_with_faults_from_start_to_export(write_study: WriteStudy) -> No
     assert report["trials"][-1]["next_step"].startswith("compare the draft's config.json")
     assert report["winner"] in [t.number for t in complete]
     assert report["trials"][0]["loads"][0]["speedup"]["low"] > 1
+
+    assert report["confirmation_rounds"] == 1
+    assert [t["confirmed"] is not None for t in report["trials"][:2]].count(True) == 1
+    assert {c["when"] for c in report["checks"]} == {"confirmation 1"}
+    assert report["noise_floor"]["compared"] == report["noise_floor"]["identical"] > 0
+    assert (run / "requests" / "confirm-1-baseline.parquet").is_file()
+
+    again = sweeper("report", str(run), "--recompute")
+    assert again.returncode == 0, again.stderr
+    said = re.search(
+        r"Computed again .*: (\d+) numbers, which differ from the stored ones by (\S+) at most", again.stdout
+    )
+    assert said is not None
+    assert int(said.group(1)) > 40
+    assert float(said.group(2)) < 1e-6
 
     exported = json.loads(sweeper("export", str(run), "--format", "sglang", "--json").stdout)
     assert exported["speculates"]
@@ -143,20 +165,61 @@ def test_baselines_are_reused_by_other_studies_unless_asked_not_to(write_study: 
     assert "Baseline measured" in sweeper("run", str(path)).stdout
     reused = sweeper("run", str(path), "--name", "second")
     assert "Baseline reused" in reused.stdout
-    assert "at concurrency 1 now" in reused.stdout
     assert "Baseline measured" in sweeper("run", str(path), "--name", "third", "--remeasure-baseline").stdout
 
 
 def test_a_cached_baseline_that_no_longer_holds_is_measured_again(write_study: WriteStudy) -> None:
     path = write_study(search={"max_trials": 1})
     assert "Baseline measured" in sweeper("run", str(path)).stdout
-    [entry] = (path.parent / "baselines").glob("*.json")
-    baseline = json.loads(entry.read_text())
-    baseline["record"]["load_points"][0]["output_tok_s"]["value"] *= 2
-    entry.write_text(json.dumps(baseline))
+    [table] = (path.parent / "baselines").glob("*.parquet")
+    write_requests(table, [twice_as_fast(r) for r in read_requests(table)])
     again = sweeper("run", str(path), "--name", "again")
-    assert "no longer holds: -" in again.stdout
+    assert re.search(r"start, on .*: -[45]\d\.\d % .* the cached baseline no longer holds", again.stdout)
     assert "Baseline measured" in again.stdout
+
+
+def twice_as_fast(r: RequestRecord) -> RequestRecord:
+    return replace(
+        r,
+        sent_s=r.sent_s / 2,
+        first_token_s=(r.first_token_s or 0) / 2,
+        done_s=r.done_s / 2,
+        arrival_s=tuple(at / 2 for at in r.arrival_s),
+    )
+
+
+def test_a_hopeless_config_is_pruned_and_what_it_gave_is_kept(write_study: WriteStudy) -> None:
+    """A chain of 60 draft steps is slower than none; its second load is never measured."""
+    path = write_study(
+        space={"grids": [{"algorithm": "EAGLE3", "drafts": "a", "num_steps": [60, 3]}]},
+        search={"prune": True},
+        resources={"max_servers": 1},
+    )
+    done = sweeper("run", str(path))
+    assert done.returncode == 0, done.stderr
+    pruned, complete = trials(path)
+    assert (pruned.state, complete.state) == (TrialState.PRUNED, TrialState.COMPLETE)
+    assert 0 < pruned.value < 1
+    assert re.search(
+        r"surely below the 1.00 of no speculation; not measured: c=4", pruned.user_attrs["pruned"]
+    )
+    assert [p["load"]["concurrency"] for p in pruned.user_attrs["record"]["load_points"]] == [1]
+    assert "surely below" in done.stdout
+    assert set(pd.read_csv(path.parent / "runs" / "small" / "trials.csv").state) == {"PRUNED", "COMPLETE"}
+    assert "PRUNED" in sweeper("report", str(path.parent / "runs" / "small"), "--recompute").stdout
+
+
+def test_an_interrupted_confirmation_is_made_up_for(write_study: WriteStudy) -> None:
+    path = write_study(search={"max_trials": 1}, confirmation={"repeats": 0})
+    assert sweeper("run", str(path)).returncode == 0
+    assert (
+        "not confirmed by a second measurement" in sweeper("report", str(path.parent / "runs/small")).stdout
+    )
+    path = write_study(search={"max_trials": 1}, confirmation={"repeats": 1})
+    done = sweeper("run", str(path))
+    assert "confirmation 1 of 1" in done.stdout
+    assert "trial 0 done" not in done.stdout
+    assert "confirmed" in sweeper("report", str(path.parent / "runs/small")).stdout
 
 
 def test_when_nothing_pays_the_plain_server_is_exported(write_study: WriteStudy) -> None:
@@ -167,6 +230,14 @@ def test_when_nothing_pays_the_plain_server_is_exported(write_study: WriteStudy)
     done = sweeper("run", str(path))
     assert done.returncode == 0, done.stderr
     assert "Do not speculate" in done.stdout
+    assert "LOSSY" in done.stdout
+    lossy = sweeper("export", str(path.parent / "runs" / "small"), "--allow-lossy", "--json")
+    assert json.loads(lossy.stdout)["speculates"]
+    text = Path(json.loads(lossy.stdout)["path"]).read_text()
+    assert "# LOSSY, exported on request: " in text
+    assert not json.loads(sweeper("export", str(path.parent / "runs" / "small"), "--json").stdout)[
+        "speculates"
+    ]
     text = (path.parent / "runs" / "small" / "deploy" / "sglang.yaml").read_text()
     assert "# No speculation" in text
     assert "speculative" not in yaml.safe_load(text)
@@ -174,7 +245,7 @@ def test_when_nothing_pays_the_plain_server_is_exported(write_study: WriteStudy)
 
 def test_interrupt_and_resume(write_study: WriteStudy) -> None:
     """Ctrl-C in the second trial: servers stop, the study is resumable, the same command finishes it."""
-    path = write_study(workload={"max_new_tokens": 200}, measurement={"min_requests": 16})
+    path = write_study(workload={"max_new_tokens": 200})
     process = start_sweeper("run", str(path))
     wait_for_first_result(path, process)
     second = sweeper("run", str(path))
@@ -190,7 +261,7 @@ def test_interrupt_and_resume(write_study: WriteStudy) -> None:
 
 
 def test_a_killed_driver_leaves_a_resumable_study_and_no_server(write_study: WriteStudy) -> None:
-    path = write_study(workload={"max_new_tokens": 200}, measurement={"min_requests": 16})
+    path = write_study(workload={"max_new_tokens": 200})
     process = start_sweeper("run", str(path))
     before = wait_for_first_result(path, process)
     process.kill()

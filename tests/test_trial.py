@@ -17,8 +17,9 @@ from sweeper.server.prepare import prepare_engine
 from sweeper.server.process import fresh_address
 from sweeper.space import enumerate_space
 from sweeper.study_file import load_study_file
-from sweeper.trial import TrialOrder, TrialPlan, Watch, run_trial
-from sweeper.workload.prompts import plan_prompts
+from sweeper.trial import run_trial
+from sweeper.trial_order import TrialOrder, TrialPlan, Watch
+from sweeper.workload.prompts import plan_prompts, read_conversations
 from tests.command_line import servers
 from tests.conftest import WriteStudy
 
@@ -28,9 +29,9 @@ def run(write_study: WriteStudy, tmp_path: Path, fault: str, **changes: Any) -> 
     env = {"FAKE_FAULTS": json.dumps({"draft_a": fault}), "FAKE_STATE": str(tmp_path)}
     extra = changes.pop("extra_args", {})
     study = load_study_file(write_study(engine={"env": env, "extra_args": extra}, **changes))
-    plan = TrialPlan(study, prepare_engine(study), plan_prompts(study))
+    plan = TrialPlan(study, prepare_engine(study), plan_prompts(study, read_conversations(study)))
     candidate = enumerate_space(study.space).candidates[1]
-    result = run_trial(plan, TrialOrder(candidate, (1, 4)), tmp_path / "server.log", Watch())
+    result = run_trial(plan, TrialOrder(candidate, study.workload.loads), tmp_path / "server.log", Watch())
     assert servers(str(tmp_path)) == []
     return result
 
@@ -95,7 +96,7 @@ def test_an_incompatible_draft_is_not_launched_again(write_study: WriteStudy, tm
 def test_a_hang_is_named_with_the_stacks_of_its_processes(write_study: WriteStudy, tmp_path: Path) -> None:
     result = run(write_study, tmp_path, "hang", measurement={"stall_timeout_s": 2})
     assert result.record.failure.kind is FailureClass.HANG
-    assert "no token from any of 1 requests for 2 s" in result.record.failure.message
+    assert "no token from any request at concurrency 1 for 2 s" in result.record.failure.message
     assert "== stacks of the hanging server's processes ==" in result.log
 
 

@@ -6,6 +6,7 @@ import yaml
 
 from reports.study_report import StudyReport, TrialRow
 from sweeper.config import StudyConfig
+from sweeper.records import Load
 from sweeper.server.setup import EngineSetup, Flags, server_flags
 from sweeper.speculation import NO_SPECULATION
 
@@ -39,22 +40,38 @@ def evidence(report: StudyReport, trial: TrialRow | None) -> list[str]:
     lines = [f"Written by sweeper from study {report.study!r}, {report.created_at}."]
     if trial is None:
         lines.append("No speculation: no measured config was clearly faster than the plain server")
-        lines.append(f"at concurrency {', '.join(map(str, report.objective_loads))}.")
+        lines.append(f"at {in_words(report.objective_loads)}.")
     else:
         lines.append(f"Trial {trial.number}: {trial.config}.")
         if trial.requested:
             lines.append(f"Requested as {trial.requested.shape}; the server runs {trial.config.shape}.")
+        lines += [f"LOSSY, exported on request: {reason}." for reason in trial.lossy]
         lines.append("Speedup over no speculation [95 % interval], accept length:")
         for row in trial.loads:
+            how = f"confirmed {row.confirmed:.3f}, in the search " if row.confirmed else ""
             lines.append(
-                f"  concurrency {row.concurrency}: {row.speedup:.3f}, {row.output_tok_s.value:.1f} tok/s, "
-                f"accept length {row.accept_length:.3f} (pays above {row.break_even_accept_length:.3f})"
+                f"  {row.load}: {how}{row.speedup:.3f}; {row.output_tok_s.value:.1f} tok/s, "
+                f"accept length {row.accept_length.value:.3f} (pays above {row.break_even_accept_length:.3f})"
             )
-        lines.append(f"Break-even: {trial.break_even}.")
+        if not trial.confirmed:
+            lines.append(
+                "Not measured again (confirmation.repeats: 0): the best of many is too good by some luck."
+            )
+        for bucket, found in trial.break_even.items():
+            lines.append(f"Break-even{f' at {bucket} input tokens' if bucket else ''}: {found}.")
         equal = {True: "equal the baseline's", False: "DIFFER from the baseline's", None: "were not compared"}
         lines.append(f"Temperature-0 outputs {equal[trial.outputs_equal]}.")
         lines += [f"Not equal on both arms: {difference}." for difference in trial.unequal]
     lines.append(f"Measured on {report.hardware} with SGLang {report.engine_version}, target {report.model},")
-    lines.append(f"at most {report.max_new_tokens} new tokens, temperature {report.temperature:g}.")
+    lines.append(
+        f"prompts {report.workload}, at most {report.max_new_tokens} new tokens, "
+        f"temperature {report.temperature:g}."
+    )
+    lines += [f"Prompts: {note}." for note in report.prompt_notes]
     lines.append("Holds for this hardware, engine version and traffic; measure again when one changes.")
     return lines
+
+
+def in_words(loads: list[str]) -> str:
+    """``concurrency 1; concurrency 16, 512-1023 input tokens``"""
+    return "; ".join(Load.parse(name).in_words() for name in loads)

@@ -135,10 +135,8 @@ class _Delivery:
 
     async def _work(self) -> None:
         """One of the closed loop's workers."""
-        idle = 0.0
         while (prompt := self._progress.next_prompt()) is not None:
-            idle = await self._converse(prompt)
-        self._progress.idle(idle)
+            await self._converse(prompt)
 
     async def _schedule(self, rate: float) -> None:
         """Start conversations at Poisson times: exponential gaps of 1/rate seconds on average."""
@@ -152,19 +150,18 @@ class _Delivery:
             prompt = progress.next_prompt()
             if prompt is None:
                 return
-            progress.last_scheduled = due
             self._start(self._converse(prompt, due))
             due += gaps.expovariate(rate)
 
-    async def _converse(self, prompt: Prompt, due: float | None = None) -> float:
-        """Send a prompt, and its follow-ups as long as every reply is good and the load goes on; returns its end."""
+    async def _converse(self, prompt: Prompt, due: float | None = None) -> None:
+        """Send a prompt, and its follow-ups as long as every reply is good and the load goes on."""
         replies: list[str] = []
         while True:
             turn = len(replies) + 1
             request = Prompt(prompt.id if turn == 1 else f"{prompt.id}#{turn}", prompt.turn(replies))
             record, reply = await self._request(request, turn < prompt.requests, due)
             if record.error or turn == prompt.requests or not self._progress.next_turn():
-                return record.done_s
+                return
             replies.append(reply.text)
             due = None
 

@@ -47,10 +47,6 @@ class Order:
 class LoadRun:
     """Raw outcome of one load. ``requests`` stand in the order they were sent; times are in seconds since its start.
 
-    ``window`` of a closed loop spans from the first completed request to the first worker without a further one: all
-    workers are busy throughout, and since it begins and ends with a completion it holds as many prefills as decodes.
-    Ramp and drain lie outside. That of an open loop spans from the first to the last scheduled request.
-
     ``outputs`` [output tokens] has no entry for requests that failed or whose server dropped ids (up to 0.5.9).
     ``ended_by`` is REQUESTS where the load broke off: after a failed request, a stall, or on ``stop``.
     """
@@ -58,7 +54,6 @@ class LoadRun:
     load: Load
     requests: tuple[RequestRecord, ...]
     outputs: Mapping[str, tuple[int, ...]]
-    window: tuple[float, float]
     sources: Mapping[str, str]
     ended_by: EndedBy
     stalled_s: float | None = None
@@ -85,8 +80,6 @@ class Progress:
     broken: bool = False
     sent: int = 0
     in_flight: int = 0
-    first_idle: float | None = None
-    last_scheduled: float = 0.0
     last_sign_of_life: float = 0.0
     late_s: float = 0.0
     _dealt: int = 0
@@ -138,29 +131,15 @@ class Progress:
             self.ended_by = EndedBy.PRECISION
         self._next_check = self.now() + max(CHECK_EVERY_S, (self.now() - now) / CHECK_SHARE)
 
-    def idle(self, since: float) -> None:
-        """A worker has had nothing more to send, since this time."""
-        self.first_idle = since if self.first_idle is None else min(since, self.first_idle)
-
     def silence_s(self) -> float:
         """Seconds since the last token from anybody, while somebody waits for one."""
         return self.now() - self.last_sign_of_life if self.in_flight else 0.0
-
-    def window(self) -> tuple[float, float]:
-        end = self.now()
-        if self.order.load.open_loop:
-            start, stop = 0.0, self.last_scheduled
-        else:
-            start = min((request.done_s for request in self.requests), default=0.0)
-            stop = self.first_idle if self.first_idle is not None else end
-        return (start, stop) if stop > start else (0.0, end)
 
     def outcome(self, stalled_s: float | None) -> LoadRun:
         return LoadRun(
             load=self.order.load,
             requests=tuple(sorted(self.requests, key=lambda request: request.sent_s)),
             outputs=self.outputs,
-            window=self.window(),
             sources=self.sources,
             ended_by=self.ended_by or EndedBy.REQUESTS,
             stalled_s=stalled_s,

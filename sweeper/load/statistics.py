@@ -1,78 +1,208 @@
-"""From raw requests to a load point. Intervals are 95 % bootstrap intervals over requests."""
+"""From raw requests to a load point: everything here can be computed again from the stored requests."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from sweeper.acceptance import add_histograms
-from sweeper.intervals import ratio_interval
-from sweeper.load.closed_loop import LoadRun
-from sweeper.records import Interval, LoadPoint, Quantiles, RequestRecord
+from sweeper.intervals import Array, LogEstimate, product, quotient, rate, ratio
+from sweeper.load.window import steady_window, step_arrivals, steps, within
+from sweeper.records import EndedBy, Interval, Load, LoadPoint, Quantiles, RequestRecord, Warmup
+
+MOST_MERGED = 0.01
+"""Share of chunks with more tokens than a step can give, above which the stream merges chunks."""
+
+
+LEAST_ROUNDS = 3
+"""Durations of a request that a window must hold before the width of its interval is believed."""
 
 
 class FailedLoadError(Exception):
     """Requests failed or counters are missing: the load point has no value."""
 
 
-def quantiles(values: Sequence[float]) -> Quantiles:
+@dataclass(frozen=True)
+class Expectation:
+    """What a load's numbers are judged by.
+
+    ``most_per_step`` is the most tokens that one step can give: 1, or num_draft_tokens.
+    """
+
+    speculates: bool
+    most_per_step: int = 1
+    prefix_cache: bool = False
+    drift_tolerance: float = 0.1
+
+
+@dataclass(frozen=True)
+class LoadData:
+    """What was measured at one load: the requests, and what the client knows besides."""
+
+    load: Load
+    requests: Sequence[RequestRecord]
+    ended_by: EndedBy = EndedBy.REQUESTS
+    warmup: Warmup | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def load_point(data: LoadData, expected: Expectation) -> LoadPoint:
+    """The statistics of one load.
+
+    The rate is what arrived in the steady window, over its length; its interval comes from blocks of requests that
+    follow each other (``sweeper.intervals``).
+
+    Raises:
+        FailedLoadError: any request failed, was cached where the cache must be off, or came without the counters that
+            a speculating server owes.
+    """
+    requests = data.requests
+    require_clean(requests, expected)
+    tokens = np.array([r.completion_tokens for r in requests], float)
+    e2e = np.array([r.e2e_s for r in requests])
+    ttft = np.array([(r.first_token_s or r.done_s) - r.sent_s for r in requests])
+    rounds = np.array([_steps(r, expected.speculates) for r in requests], float)
+    if not rounds.sum():
+        raise FailedLoadError("no request went beyond its first token: nothing to measure a step by")
+    window = steady_window(requests, data.load)
+    drift, unstable = _drift(data, window, expected.drift_tolerance)
+    stepped = rounds > 0
+    prompt_tokens = sum(r.prompt_tokens for r in requests)
+    return LoadPoint(
+        load=data.load,
+        requests=len(requests),
+        failed=0,
+        output_tok_s=rate_estimate(requests, window).interval,
+        plain_tok_s=float(tokens.sum() / (max(r.done_s for r in requests) - min(r.sent_s for r in requests))),
+        window_s=window[1] - window[0],
+        accept_length=ratio((tokens - 1)[stepped], rounds[stepped]).interval,
+        histogram=add_histograms(r.histogram for r in requests if r.histogram),
+        step_time_s=float((e2e - ttft).sum() / rounds.sum()),
+        ttft_s=quantiles(ttft),
+        tpot_s=quantiles((e2e - ttft) / np.maximum(tokens - 1, 1)),
+        e2e_s=quantiles(e2e),
+        ended_by=data.ended_by,
+        drift=drift,
+        unstable=unstable,
+        warmup=data.warmup,
+        cached_share=sum(r.cached_tokens for r in requests) / prompt_tokens if prompt_tokens else 0.0,
+        sources=data.sources,
+        notes=(*data.notes, *_stream_notes(requests, expected)),
+    )
+
+
+def quantiles(values: Array) -> Quantiles:
     p50, p90, p99 = np.quantile(values, (0.5, 0.9, 0.99))
     return Quantiles(float(np.mean(values)), float(p50), float(p90), float(p99))
 
 
-def load_point(run: LoadRun, speculates: bool) -> LoadPoint:
-    """The statistics of one load.
+def _steps(request: RequestRecord, speculates: bool) -> int:
+    """V, or the tokens after the first where there is no speculation."""
+    return (request.verify_rounds or 0) if speculates else request.completion_tokens - 1
 
-    The rate is what arrived in the window. Its relative uncertainty is that of ΣN/Σe2e over the requests,
-    which in a closed loop is the rate per slot (Little's law).
 
-    Raises:
-        FailedLoadError: the server stalled, or any request failed, was cached, or came without the counters that a
-            speculating server owes.
+def rate_estimate(requests: Sequence[RequestRecord], window: tuple[float, float]) -> LogEstimate:
+    """Output tokens per second in a window: steps per second, which the machine scatters, times tokens per step."""
+    inside = [r for r in requests if within(r, window)[1] > 0]
+    tokens = sum(within(r, window)[0] for r in inside)
+    parts = product(step_rate(inside, window), tokens_per_step(inside))
+    return replace(parts, value=tokens / (window[1] - window[0]))
+
+
+def step_rate(requests: Sequence[RequestRecord], window: tuple[float, float]) -> LogEstimate:
+    """Steps per second over all requests, from slices of time."""
+    return rate(step_arrivals(requests, window), window[1] - window[0])
+
+
+def tokens_per_step(requests: Sequence[RequestRecord]) -> LogEstimate:
+    """Output tokens per step of the engine, from prompts; 1 without speculation."""
+    return ratio([r.completion_tokens for r in requests], [steps(r) for r in requests])
+
+
+def precise(requests: Sequence[RequestRecord], load: Load, target: float) -> bool:
+    """Whether the rate of the requests answered so far is known within ``target`` (relative half-width).
+
+    A narrow interval of a short time is luck, so it takes LEAST_ROUNDS times the duration of a request.
     """
-    if run.stalled_s is not None:
-        raise FailedLoadError(f"no token from any request for {run.stalled_s:.0f} s")
-    requests = run.requests
-    _require_clean(requests, speculates)
-    tokens = np.array([r.completion_tokens for r in requests])
-    e2e = np.array([r.e2e_s for r in requests])
-    ttft = np.array([(r.first_token_s or r.done_s) - r.sent_s for r in requests])
-    rounds = np.array([(r.verify_rounds or 0) if speculates else r.completion_tokens - 1 for r in requests])
-    if not rounds.sum():
-        raise FailedLoadError("no request went beyond its first token: nothing to measure a step by")
-    start, end = run.window
-    arrived = sum(count for at, count in run.arrivals if start < at <= end)
-    per_slot = ratio_interval(tokens, e2e)
-    rate = arrived / (end - start)
-    scale = rate / per_slot.value
-    return LoadPoint(
-        concurrency=run.concurrency,
-        requests=len(requests),
-        failed=0,
-        output_tok_s=Interval(rate, per_slot.low * scale, per_slot.high * scale),
-        plain_tok_s=float(tokens.sum() / max(r.done_s for r in requests)),
-        window_s=end - start,
-        accept_length=ratio_interval(tokens - 1, rounds),
-        histogram=add_histograms(r.histogram for r in requests if r.histogram),
-        step_time_s=float((e2e - ttft).sum() / rounds.sum()),
-        ttft_s=quantiles(ttft.tolist()),
-        tpot_s=quantiles(((e2e - ttft) / np.maximum(tokens - 1, 1)).tolist()),
-        e2e_s=quantiles(e2e.tolist()),
-        sources=run.sources,
-    )
+    if any(r.error for r in requests):
+        return False
+    start, _ = steady_window(requests, load)
+    window = (start, max(r.done_s for r in requests))
+    duration = sum(r.e2e_s for r in requests) / len(requests)
+    if window[1] - start < LEAST_ROUNDS * duration:
+        return False
+    return rate_estimate(requests, window).relative_half_width <= target
 
 
-def _require_clean(requests: Sequence[RequestRecord], speculates: bool) -> None:
+def _drift(data: LoadData, window: tuple[float, float], tolerance: float) -> tuple[Interval, bool]:
+    """The second half's speed over the first's, of the rate or of the steps, whichever moved more surely.
+
+    The rate of a speculating server scatters with the prompts; its steps tell a server that slows down from one
+    whose prompts became harder.
+    """
+    middle = sum(window) / 2
+    halves = [(middle, window[1]), (window[0], middle)]
+    rates = [rate_estimate(data.requests, half) for half in halves]
+    steps_per_s = [step_rate(data.requests, half) for half in halves]
+    moves = [quotient(*rates).interval, quotient(*steps_per_s).interval]
+    drift = max(moves, key=lambda m: max(m.low, 1 / m.high))
+    surely = drift.low > 1 or drift.high < 1
+    return drift, surely and abs(math.log(drift.value)) > math.log1p(tolerance)
+
+
+def require_answers(requests: Sequence[RequestRecord]) -> None:
+    """Raises FailedLoadError unless every request was answered, naming the first cause."""
+    if not requests:
+        raise FailedLoadError("no request was answered")
     failed = [r for r in requests if r.error]
     if failed:
         raise FailedLoadError(
-            f"{len(failed)} of {len(requests)} requests failed at concurrency {failed[0].concurrency}; "
-            f"the first: {failed[0].error}"
+            f"{len(failed)} of {len(requests)} requests failed at {failed[0].load}; the first: {failed[0].error}"
         )
+
+
+def require_clean(requests: Sequence[RequestRecord], expected: Expectation) -> None:
+    """Raises FailedLoadError where a load has no value, naming the first cause."""
+    require_answers(requests)
     cached = [r for r in requests if r.cached_tokens]
-    if cached:
-        raise FailedLoadError(f"{len(cached)} requests were served from the prefix cache, which must be off")
-    mute = [r for r in requests if speculates and r.verify_rounds is None and r.completion_tokens > 1]
+    if cached and not expected.prefix_cache:
+        raise FailedLoadError(
+            f"{len(cached)} requests were served from the prefix cache, which must be off "
+            f"(the first: {cached[0].cached_tokens} of {cached[0].prompt_tokens} tokens of prompt {cached[0].prompt!r})"
+        )
+    mute = [
+        r for r in requests if expected.speculates and r.verify_rounds is None and r.completion_tokens > 1
+    ]
     if mute:
         raise FailedLoadError(f"{len(mute)} requests came without speculation counters: no accept length")
+
+
+def _stream_notes(requests: Sequence[RequestRecord], expected: Expectation) -> tuple[str, ...]:
+    """Says where the stream's chunks are not the server's steps; the token counts are right all the same."""
+    later = [n for r in requests for n in r.arrival_tokens[1:]]
+    merged = sum(n > expected.most_per_step for n in later)
+    if merged <= MOST_MERGED * len(later):
+        return ()
+    return (
+        f"MERGED CHUNKS: {merged / len(later):.0%} of the stream's chunks hold more tokens (up to {max(later)}) than "
+        f"a step gives ({expected.most_per_step}); something between server and client gathers them",
+    )
+
+
+def after_the_end(outputs: Mapping[str, Sequence[int]], end_tokens: frozenset[int]) -> tuple[str, ...]:
+    """Says how much of the output came after an end of sequence: such text is easy to draft."""
+    total = sum(len(tokens) for tokens in outputs.values())
+    beyond = 0
+    for tokens in outputs.values():
+        first = next((i for i, token in enumerate(tokens) if token in end_tokens), None)
+        beyond += len(tokens) - first - 1 if first is not None else 0
+    if not beyond:
+        return ()
+    return (
+        f"AFTER THE END: {beyond / total:.0%} of the output tokens come after an end of sequence (ignore_eos?); "
+        "such text is easy to draft, and no user would see it",
+    )

@@ -72,6 +72,9 @@ ADVICE = {
     FailureClass.CRASH: Advice("see the log tail; report it to SGLang if the config is valid"),
     FailureClass.HANG: Advice("see the stack dump at the end of the trial's log"),
     FailureClass.LOST: Advice("see ray status and the node's logs", Remedy.ELSEWHERE, Blame.NOBODY),
+    FailureClass.OUTPUT: Advice(
+        "look at the outputs in the log; a target or draft in a number format that this release garbles?"
+    ),
     FailureClass.MEASUREMENT: Advice("see the failed request's reason"),
 }
 """One entry per class."""

@@ -8,12 +8,12 @@ import json
 from sweeper.config import StudyConfig
 from sweeper.errors import SweeperError
 from sweeper.hardware import visible_hardware
+from sweeper.server.checkpoint import checkpoint_identity
 from sweeper.server.command import arguments, launch_environment
 from sweeper.server.install import installed_flags, installed_version, resolved_arguments
 from sweeper.server.setup import (
     EngineSetup,
     check_flags,
-    checkpoint_identity,
     context_of,
     plain_flags,
     resolved_pins,

@@ -7,16 +7,15 @@ engines. So every such flag is explicit on both arms: as the study file says, or
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from sweeper.config import StudyConfig
 from sweeper.errors import SweeperError
 from sweeper.records import Pin
 from sweeper.releases import NEWEST_KNOWN, release
+from sweeper.server.checkpoint import architecture
 from sweeper.server.flags import FlagTable, normalised, spellings
 from sweeper.space import Candidate, enumerate_space
 from sweeper.speculation import ALGORITHMS, NO_DRAFT, NO_SPECULATION, Context, SpeculationConfig
@@ -79,11 +78,14 @@ def shared_pins(study: StudyConfig, version: str) -> tuple[Pin, ...]:
     pins = [
         Pin("max-running-requests", loads, "covers the highest load; speculation would lower it to 48"),
         Pin("random-seed", study.measurement.seed, "SGLang would draw one for each launch"),
-        Pin("disable-radix-cache", True, "prompts come back in every trial and must not be cached"),
         Pin(
             "incremental-streaming-output", True, "chunks hold what is new, so that long outputs cost no more"
         ),
     ]
+    if not study.workload.prefix_cache:
+        pins.append(
+            Pin("disable-radix-cache", True, "prompts come back in every trial and must not be cached")
+        )
     own = own_flags(study)
     if study.engine.device == "cpu":
         pins += [Pin(name, value, "the CPU test bed") for name, value in testbed.server_arguments().items()]
@@ -202,37 +204,6 @@ def context_of(study: StudyConfig, setup: EngineSetup) -> Context:
             if (found := architecture(draft.path)) is not None
         },
     )
-
-
-def checkpoint_identity(model: str) -> dict[str, Any]:
-    """Names, sizes and times of a local checkpoint's files; a hub id is its own identity."""
-    directory = Path(model)
-    if not directory.is_dir():
-        return {"hub_id": model}
-    files = sorted(path for path in directory.iterdir() if path.suffix in (".safetensors", ".json", ".bin"))
-    return {path.name: [path.stat().st_size, int(path.stat().st_mtime)] for path in files}
-
-
-def architecture(checkpoint: str) -> str | None:
-    """The first architecture in a checkpoint's config.json; None where it cannot be read here.
-
-    A hub id is looked up in the local Hugging Face cache, nothing is downloaded.
-    """
-    file: object = Path(checkpoint) / "config.json"
-    if not Path(checkpoint).is_dir():
-        try:
-            from huggingface_hub import try_to_load_from_cache
-
-            file = try_to_load_from_cache(checkpoint, "config.json")
-        except Exception:  # not installed, or no hub id: its validation errors are its own
-            return None
-    if not isinstance(file, (str, Path)):
-        return None
-    try:
-        names = json.loads(Path(file).read_text()).get("architectures") or [None]
-    except (OSError, ValueError, AttributeError):
-        return None
-    return str(names[0]) if names[0] else None
 
 
 def speculation_flags(study: StudyConfig, config: SpeculationConfig) -> Flags:

@@ -19,7 +19,14 @@ from sweeper.server.install import installed_version
 from sweeper.server.setup import own_flags
 from sweeper.user_cache import user_cache
 from sweeper.workload import render_chat
-from sweeper.workload.conversation import Conversation, Conversations, History, Prompt, WorkloadError
+from sweeper.workload.conversation import (
+    CannotRenderHereError,
+    Conversation,
+    Conversations,
+    History,
+    Prompt,
+    WorkloadError,
+)
 from sweeper.workload.tokenizer_files import (
     context_tokens,
     has_chat_template,
@@ -149,6 +156,8 @@ def _refusal(study: StudyConfig, conversations: Conversations, answer: Mapping[s
         return WorkloadError(f"{conversations.items[index].where}: {reason}")
     first = next(item for item in (*conversations, None) if item is None or is_rendered(study, item))
     where = f"; rendering is asked for by {first.where}: {_ROLES_NEED_A_TEMPLATE}" if first else ""
+    if answer.get("here"):
+        return CannotRenderHereError(f"engine.model: {tokenizer_of(study)[0]}: {reason}")
     return WorkloadError(f"engine.model: {tokenizer_of(study)[0]}: {reason}{where}")
 
 
@@ -170,7 +179,10 @@ def _ask(study: StudyConfig, conversations: Conversations) -> dict[str, Any]:
         ],
     }
     given = json.dumps(asked)
-    cached = _cache_file(study, given)
+    try:
+        cached = _cache_file(study, given)
+    except SweeperError as error:  # a secret of engine.env that only the servers' nodes have
+        raise CannotRenderHereError(str(error)) from None
     try:
         stored: dict[str, Any] = json.loads(cached.read_bytes())
         return stored
@@ -215,10 +227,14 @@ def _run(study: StudyConfig, given: str) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads(done.stdout)
         return answer
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise WorkloadError(f"engine.python: {command[0]} cannot render the prompts: {error}") from None
+        raise CannotRenderHereError(
+            f"engine.python: {command[0]} cannot render the prompts: {error}"
+        ) from None
     except ValueError:
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        raise WorkloadError(f"engine.python: {command[0]} cannot render the prompts: {last}") from None
+        raise CannotRenderHereError(
+            f"engine.python: {command[0]} cannot render the prompts: {last}"
+        ) from None
 
 
 def _cache_file(study: StudyConfig, given: str) -> Path:

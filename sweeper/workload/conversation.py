@@ -12,6 +12,10 @@ class WorkloadError(SweeperError):
     """The prompts are unusable, cannot be rendered, or are too few for the loads asked for."""
 
 
+class CannotRenderHereError(WorkloadError):
+    """This machine has no interpreter that could render the prompts; the servers' nodes may."""
+
+
 class TooFewPromptsError(WorkloadError):
     """A load would have to send a prompt twice."""
 

@@ -233,7 +233,12 @@ def answer_or_error(asked: dict[str, Any]) -> dict[str, Any]:
     except RenderError as error:
         return {"error": str(error), "index": error.index}
     except Exception as error:
-        return {"error": f"its tokenizer cannot be loaded or used: {said(error)}", "index": None}
+        # Another machine may well have the checkpoint, or reach the hub.
+        return {
+            "error": f"its tokenizer cannot be loaded or used: {said(error)}",
+            "index": None,
+            "here": True,
+        }
 
 
 def main() -> None:

@@ -16,10 +16,10 @@ from sweeper.errors import SweeperError
 from sweeper.records import FailureClass, TrialState
 from sweeper.server.setup import EngineSetup, shared_pins
 from sweeper.space import enumerate_space
-from sweeper.study import NO_CANDIDATE
 from sweeper.study_file import load_study_file
-from sweeper.trial import TrialOrder, TrialPlan
-from sweeper.workload.prompts import plan_prompts
+from sweeper.surroundings import NO_CANDIDATE
+from sweeper.trial_order import TrialOrder, TrialPlan
+from sweeper.workload.prompts import plan_prompts, read_conversations
 from tests.command_line import servers
 from tests.conftest import WriteStudy
 
@@ -32,7 +32,11 @@ def two_fake_gpus() -> Iterator[None]:
 
 
 def plan_of(study: StudyConfig) -> TrialPlan:
-    return TrialPlan(study, EngineSetup("0.5.23", pins=shared_pins(study, "0.5.23")), plan_prompts(study))
+    return TrialPlan(
+        study,
+        EngineSetup("0.5.23", pins=shared_pins(study, "0.5.23")),
+        plan_prompts(study, read_conversations(study)),
+    )
 
 
 def collect(pool: ServerPool, count: int, timeout_s: float = 90) -> dict[str, object]:
@@ -49,9 +53,9 @@ def test_as_many_servers_as_gpus_and_all_of_them_busy(write_study: WriteStudy) -
     candidates = enumerate_space(study.space).candidates
     with ServerPool(plan_of(study)) as pool:
         assert pool.size() == 2
-        pool.start("one", TrialOrder(candidates[0], (1, 4)))
-        pool.start("two", TrialOrder(candidates[1], (1, 4)))
-        assert pool.idle() == 0
+        pool.start("one", TrialOrder(candidates[0], study.workload.loads))
+        pool.start("two", TrialOrder(candidates[1], study.workload.loads))
+        assert pool.idle() == []
         assert set(pool.phases()) == {"one", "two"}
         results = collect(pool, 2)
     records = {tag: result.record for tag, result in results.items()}  # type: ignore[attr-defined]
@@ -71,7 +75,7 @@ def test_a_killed_actor_is_a_lost_trial_and_its_server_is_gone(write_study: Writ
         write_study(resources={"max_servers": 1}, engine={"env": {"FAKE_FAULTS": '{"": "hang"}'}})
     )
     with ServerPool(plan_of(study)) as pool:
-        pool.start("doomed", TrialOrder(NO_CANDIDATE, (1, 4)))
+        pool.start("doomed", TrialOrder(NO_CANDIDATE, study.workload.loads))
         deadline = time.monotonic() + 60
         while "measuring" not in pool.phases().get("doomed", "") and "warming" not in pool.phases().get(
             "doomed", ""

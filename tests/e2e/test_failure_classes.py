@@ -20,16 +20,17 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from sweeper.config import StudyConfig
-from sweeper.records import Blame, FailureClass, Pin, TrialResult
+from sweeper.records import Blame, FailureClass, Load, Pin, TrialResult
 from sweeper.server import process
 from sweeper.server.command import Address
 from sweeper.server.prepare import look_up
 from sweeper.server.process import fresh_address
 from sweeper.space import Candidate
 from sweeper.speculation import NO_SPECULATION, SpeculationConfig
-from sweeper.study import NO_CANDIDATE
-from sweeper.trial import TrialOrder, TrialPlan, Watch, run_trial
-from sweeper.workload.prompts import plan_prompts
+from sweeper.surroundings import NO_CANDIDATE
+from sweeper.trial import run_trial
+from sweeper.trial_order import TrialOrder, TrialPlan, Watch
+from sweeper.workload.prompts import plan_prompts, read_conversations
 from tests.command_line import scheduler_of, servers
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
@@ -97,10 +98,10 @@ def plan(testbed: Path, drafts: Mapping[str, str], tmp_path_factory: pytest.Temp
                 "concurrency": [1],
                 "max_new_tokens": 32,
             },
-            "measurement": {"min_requests": 4, "rounds": 2, "warmup_requests": 1},
+            "measurement": {"min_requests": 4, "rounds": 2, "max_requests": 4, "warmup_tolerance": 9},
         }
     )
-    return TrialPlan(study, look_up(study), plan_prompts(study))
+    return TrialPlan(study, look_up(study), plan_prompts(study, read_conversations(study)))
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ def launch(plan: TrialPlan, case: Case, log: Path) -> TrialResult:
     pins = tuple(Pin(name, value, "test") for name, value in (case.flags or {}).items())
     setup = replace(plan.setup, pins=(*plan.setup.pins, *pins))
     candidate = Candidate(case.config, case.config, ())
-    return run_trial(replace(plan, setup=setup), TrialOrder(candidate, (1,)), log, Watch())
+    return run_trial(replace(plan, setup=setup), TrialOrder(candidate, (Load(1),)), log, Watch())
 
 
 @pytest.fixture(scope="module")
@@ -257,7 +258,9 @@ def disturbed(plan: TrialPlan, log: Path, disturb: Callable[[psutil.Process], No
     watch = Watch(lambda phase: serving.set() if "warming up" in phase else None, over.is_set)
     known = {p.pid for p in servers(str(study.engine.model))}
     with ThreadPoolExecutor(1) as pool:
-        job = pool.submit(run_trial, replace(plan, study=study), TrialOrder(NO_CANDIDATE, (1,)), log, watch)
+        job = pool.submit(
+            run_trial, replace(plan, study=study), TrialOrder(NO_CANDIDATE, (Load(1),)), log, watch
+        )
         try:
             assert serving.wait(300)
             time.sleep(2)

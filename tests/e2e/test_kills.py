@@ -14,12 +14,12 @@ import ray
 
 from actors.pool import ServerPool
 from sweeper.config import StudyConfig
-from sweeper.records import FailureClass, TrialResult, TrialState
+from sweeper.records import FailureClass, Load, TrialResult, TrialState
 from sweeper.server.prepare import look_up
 from sweeper.server.process import session_members
-from sweeper.study import NO_CANDIDATE
-from sweeper.trial import TrialOrder, TrialPlan
-from sweeper.workload.prompts import plan_prompts
+from sweeper.surroundings import NO_CANDIDATE
+from sweeper.trial_order import TrialOrder, TrialPlan
+from sweeper.workload.prompts import plan_prompts, read_conversations
 from tests.command_line import scheduler_of, servers
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -40,11 +40,11 @@ def plan(testbed: Path) -> TrialPlan:
                 "max_new_tokens": 200,
                 "ignore_eos": True,
             },
-            "measurement": {"min_requests": 4, "rounds": 2, "warmup_requests": 1},
+            "measurement": {"min_requests": 4, "rounds": 2, "max_requests": 4, "warmup_tolerance": 9},
             "resources": {"max_servers": 1},
         }
     )
-    return TrialPlan(study, look_up(study), plan_prompts(study))
+    return TrialPlan(study, look_up(study), plan_prompts(study, read_conversations(study)))
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def pool(plan: TrialPlan) -> Iterator[ServerPool]:
 
 def serving(pool: ServerPool, plan: TrialPlan, tag: str) -> psutil.Process:
     """Start a trial and return its launcher once requests run."""
-    pool.start(tag, TrialOrder(NO_CANDIDATE, (1,)))
+    pool.start(tag, TrialOrder(NO_CANDIDATE, (Load(1),)))
     deadline = time.monotonic() + 240
     while not pool.phases().get(tag, "").startswith(("warming up", "measuring")):
         assert time.monotonic() < deadline
@@ -103,7 +103,7 @@ def test_killed_stopped_and_lost_processes_are_classified_and_the_actor_goes_on(
     assert "stacks of the hanging server's processes" in outcome.log
     assert session_members(session) == []
 
-    pool.start("healthy", TrialOrder(NO_CANDIDATE, (1,)))
+    pool.start("healthy", TrialOrder(NO_CANDIDATE, (Load(1),)))
     assert result(pool, "healthy", 400).record.state is TrialState.COMPLETE
 
     server = serving(pool, plan, "killed actor")

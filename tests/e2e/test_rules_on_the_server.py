@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from sweeper.config import StudyConfig
-from sweeper.records import FailureClass, TrialResult, TrialState
+from sweeper.records import FailureClass, Load, TrialResult, TrialState
 from sweeper.server.prepare import look_up
 from sweeper.server.setup import context_of
 from sweeper.space import Candidate
 from sweeper.speculation import InvalidSpeculationError, SpeculationConfig, effective
-from sweeper.trial import TrialOrder, TrialPlan, Watch, run_trial
-from sweeper.workload.prompts import plan_prompts
+from sweeper.trial import run_trial
+from sweeper.trial_order import TrialOrder, TrialPlan, Watch
+from sweeper.workload.prompts import plan_prompts, read_conversations
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(3600)]
 
@@ -61,16 +62,16 @@ def test_the_rules_agree_with_the_server(testbed: Path, tmp_path: Path) -> None:
                 "max_new_tokens": 32,
                 "ignore_eos": True,
             },
-            "measurement": {"min_requests": 4, "rounds": 2, "warmup_requests": 1},
+            "measurement": {"min_requests": 4, "rounds": 2, "max_requests": 4, "warmup_tolerance": 9},
         }
     )
-    plan = TrialPlan(study, look_up(study), plan_prompts(study))
+    plan = TrialPlan(study, look_up(study), plan_prompts(study, read_conversations(study)))
     context = context_of(study, plan.setup)
     accepted, rejected = sample(study)
 
     def launch(request: SpeculationConfig) -> TrialResult:
         log = tmp_path / f"{request.algorithm}-{request.shape.replace('/', '-')}.log"
-        return run_trial(plan, TrialOrder(Candidate(request, request, ()), (1,)), log, Watch())
+        return run_trial(plan, TrialOrder(Candidate(request, request, ()), (Load(1),)), log, Watch())
 
     with ThreadPoolExecutor(2) as pool:
         ran = list(pool.map(launch, accepted + rejected))

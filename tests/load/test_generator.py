@@ -13,6 +13,7 @@ import pytest
 
 from sweeper.config import Measurement, Workload
 from sweeper.load.generator import LoadGenerator, LoadRun, Order
+from sweeper.load.window import steady_window
 from sweeper.records import EndedBy, Load
 from sweeper.server.command import Address
 from sweeper.server.process import ServerProcess, fresh_address
@@ -74,7 +75,7 @@ def test_without_speculation_there_are_no_counters(tmp_path: Path) -> None:
 def test_ramp_and_drain_lie_outside_the_window(tmp_path: Path) -> None:
     with fake_server(tmp_path, *CHAIN) as address:
         run = run_load(address, requests=32, concurrency=8)
-    start, end = run.window
+    start, end = steady_window(run.requests, run.load)
     assert start == min(r.done_s for r in run.requests)
     in_flight_at = [sum(r.sent_s <= t <= r.done_s for r in run.requests) for t in (start + 1e-4, end - 1e-4)]
     assert min(in_flight_at) >= 7  # one request may just be changing

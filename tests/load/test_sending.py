@@ -12,6 +12,7 @@ import pytest
 
 from sweeper.config import Measurement, Workload
 from sweeper.load.generator import LoadGenerator, LoadRun, Order
+from sweeper.load.window import steady_window
 from sweeper.records import EndedBy, Load, RequestRecord
 from sweeper.server.command import Address
 from sweeper.workload.conversation import History, Prompt
@@ -85,7 +86,7 @@ def test_enough_is_asked_once_the_least_is_finished_and_ends_the_load() -> None:
     assert asked[0][0] == 6
     assert asked[1][1] - asked[0][1] >= 0.25  # asking costs the tokens' times their truth
     assert len(run.requests) == asked[1][0] + 1  # the one in flight was finished
-    assert run.window[1] == pytest.approx(asked[1][1], abs=0.01)
+    assert steady_window(run.requests, run.load)[1] == pytest.approx(asked[1][1], abs=0.01)
 
 
 def test_a_load_ends_after_its_seconds_but_not_before_its_least() -> None:
@@ -127,7 +128,7 @@ def test_an_open_loop_sends_at_its_poisson_times_however_slow_the_server_is() ->
     came = [at - server.times[0] for at in sorted(server.times)]
     assert came == pytest.approx(scheduled, abs=0.05)
     assert server.most_in_flight > 10
-    assert run.window == (0.0, pytest.approx(scheduled[-1]))
+    assert steady_window(run.requests, run.load) == (0.0, pytest.approx(scheduled[-1]))
     assert {r.load for r in run.requests} == {"100/s"}
     assert 0 <= run.late_s < 0.05
 
@@ -286,4 +287,5 @@ def test_the_last_conversation_is_led_to_its_end() -> None:
         again = deliver(server.address, Order(deck, Load(rate=200)))
     assert len(run.requests) == len(again.requests) == 7
     assert run.ended_by is again.ended_by is EndedBy.REQUESTS
-    assert run.window[1] < 0.2  # from here on one worker is idle
+    [short] = [r for r in run.requests if r.prompt == "short"]
+    assert steady_window(run.requests, run.load)[1] <= short.done_s  # from then on one worker is idle

@@ -1,0 +1,171 @@
+"""The no-speculation arm of a study: taken from the cache or measured, and checked before and after the trials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import Any
+
+from sweeper.baseline import BaselineCache, baseline_key, make_baseline
+from sweeper.breakeven import Arm, speedup
+from sweeper.errors import SweeperError
+from sweeper.intervals import geometric_mean
+from sweeper.records import Baseline, BaselineCheck, OutputComparison, TrialResult, TrialState
+from sweeper.run_directory import RunDirectory
+from sweeper.surroundings import NO_CANDIDATE, Display, Servers
+from sweeper.trial_order import TrialOrder, TrialPlan
+
+TAG = "baseline"
+
+
+class BaselineArm:
+    """Measures the plain server. ``tick`` is called while it waits."""
+
+    def __init__(
+        self, plan: TrialPlan, servers: Servers, run: RunDirectory, display: Display, tick: Callable[[], None]
+    ) -> None:
+        self.plan, self.servers, self.run, self.display, self.tick = plan, servers, run, display, tick
+        self.config = plan.study
+        self.cache = BaselineCache(self.config.baseline.cache_dir)
+        self.checks: list[BaselineCheck] = []
+        """What the checks of this run said."""
+
+    def get(self, settings: Mapping[str, Any], own: Baseline | None, remeasure: bool) -> Baseline:
+        """The baseline for the servers' hardware: cached and still true, or measured.
+
+        ``own`` is the one that finished trials of this study were compared with; a study never mixes two. Further
+        servers are checked against it and let go where they are not equally fast.
+
+        Raises:
+            SweeperError: ``own`` no longer holds or would be replaced, or the server fails without speculation.
+        """
+        if own and remeasure:
+            raise SweeperError(
+                f"study {self.config.study!r} has trials that were compared with its baseline of {own.measured_at}; "
+                "a new baseline needs a new study: add --name"
+            )
+        first, *others = self._idle()
+        cached = None if remeasure else own or self.cache.load(baseline_key(settings))
+        if cached:
+            check = self.check(cached, "start", [first])[0]
+            if check.drift is None:
+                raise SweeperError(f"the server fails without speculation: {check.failure}")
+            if not check.beyond_tolerance:
+                self.display.baseline(cached, f"reused, {check} now")
+                self._compare_servers(cached, others)
+                return cached
+            if own:
+                raise SweeperError(
+                    f"study {self.config.study!r} cannot go on: its baseline drifted by {check}, more than "
+                    "baseline.tolerance; start a new study with --name, or raise the tolerance"
+                )
+            self.display.checked(check, "the cached baseline no longer holds and is measured again")
+            self.checks.clear()
+        baseline = self._measure(settings, first)
+        self._compare_servers(baseline, others)
+        return baseline
+
+    def _idle(self) -> Sequence[str]:
+        while not self.servers.idle():
+            self.servers.wait(1.0)
+            self.tick()
+        return self.servers.idle()
+
+    def _measure(self, settings: Mapping[str, Any], server: str) -> Baseline:
+        result = self._run({TAG: server}, TrialOrder(NO_CANDIDATE, self.config.workload.loads))[TAG]
+        baseline = make_baseline(settings, require_success(result))
+        self.cache.save(baseline)
+        self.display.baseline(baseline, "measured")
+        return baseline
+
+    def _compare_servers(self, baseline: Baseline, names: Sequence[str]) -> None:
+        """Let go of servers that are not as fast as the one that the baseline was measured on."""
+        for check in self.check(baseline, "start", names) if names else []:
+            if check.beyond_tolerance:
+                self.servers.release(check.server)
+                self.display.checked(check, "trials there would not compare: this server is not used")
+
+    def check(self, baseline: Baseline, when: str, names: Sequence[str]) -> list[BaselineCheck]:
+        """A short canary at the objective loads on some servers at once."""
+        order = TrialOrder(NO_CANDIDATE, self.config.objective_loads, baseline.outputs, short=True)
+        tags = {f"{TAG}-{when}" + (f"-{i}" if i else ""): name for i, name in enumerate(names)}
+        results = self._run(tags, order)
+        checks = [baseline_check(self.plan, baseline, results[tag], when) for tag in tags]
+        self.checks += checks
+        return checks
+
+    def check_at_the_end(self, baseline: Baseline, seen: Sequence[BaselineCheck]) -> None:
+        """Check every server that was not seen since the last trial; a baseline that drifted leaves the cache."""
+        names = [name for name in self._idle() if name not in {check.server for check in seen}]
+        for check in [*seen, *(self.check(baseline, "end", names) if names else [])]:
+            if check.beyond_tolerance:
+                self.cache.forget(baseline.key)
+                self.display.checked(check, "the trials of this study were not all measured on equal terms")
+
+    def _run(self, tags: Mapping[str, str], order: TrialOrder) -> dict[str, TrialResult]:
+        """One trial per tag, at the same time, each on the server named."""
+        for tag, server in tags.items():
+            self.servers.start(tag, order, server)
+        results: dict[str, TrialResult] = {}
+        while len(results) < len(tags):
+            for tag, result in self.servers.wait(1.0):
+                results[tag] = result
+                self.run.write_log(tag, result.log)
+                self.run.write_requests(tag, result.requests)
+            self.tick()
+        return results
+
+
+def require_success(result: TrialResult) -> TrialResult:
+    """Raises KeyboardInterrupt for an interrupted measurement, SweeperError where the plain server fails."""
+    record = result.record
+    if record.state is TrialState.INTERRUPTED:
+        raise KeyboardInterrupt
+    if record.failure:
+        tail = "\n".join(record.failure.log_tail[-15:])
+        raise SweeperError(
+            f"the server fails without speculation, so there is no baseline: {record.failure.kind.value}: "
+            f"{record.failure.message}\n{tail}"
+        )
+    return result
+
+
+def baseline_check(plan: TrialPlan, baseline: Baseline, now: TrialResult, when: str) -> BaselineCheck:
+    """How fast the plain server is now, relative to the study's baseline on the same prompts.
+
+    Raises:
+        KeyboardInterrupt: it was interrupted.
+    """
+    checked_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    try:
+        require_success(now)
+    except SweeperError as error:
+        return BaselineCheck(when, now.server, None, True, str(error).splitlines()[0], checked_at=checked_at)
+    speeds = [
+        speedup(Arm(load, now.requests_at(load)), Arm(load, baseline.requests_at(load))).interval
+        for load in plan.study.objective_loads
+    ]
+    drift = geometric_mean(speeds)
+    surely = drift.low > 1 or drift.high < 1
+    return BaselineCheck(
+        when=when,
+        server=now.server,
+        drift=drift,
+        beyond_tolerance=surely and abs(drift.value - 1) > plan.study.baseline.tolerance,
+        comparison=now.record.comparison,
+        checked_at=checked_at,
+    )
+
+
+def noise_floor(checks: Sequence[BaselineCheck]) -> OutputComparison | None:
+    """The baseline's outputs against its own, over all checks; None where they were never compared."""
+    found = [check.comparison for check in checks if check.comparison]
+    if not found:
+        return None
+    return replace(
+        found[0],
+        compared=sum(c.compared for c in found),
+        identical=sum(c.identical for c in found),
+        divergences=tuple(d for c in found for d in c.divergences),
+    )

@@ -1,0 +1,55 @@
+"""Raw requests as a table on disk: one row per request, compressed parquet; units in ``records.RequestRecord``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from sweeper.errors import SweeperError
+from sweeper.records import RequestRecord
+
+_LISTS = ("arrival_s", "arrival_tokens", "histogram")
+_COUNTS = ("verify_rounds", "accepted_drafts")
+
+
+def write_requests(path: Path, requests: Sequence[RequestRecord]) -> None:
+    """Write all at once or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    columns = [field.name for field in fields(RequestRecord)]
+    frame = pd.DataFrame([asdict(request) for request in requests], columns=columns)
+    scratch = path.with_suffix(".tmp")
+    frame.astype(dict.fromkeys(_COUNTS, "Int64")).to_parquet(scratch, compression="zstd", index=False)
+    scratch.replace(path)
+
+
+def read_requests(path: Path) -> tuple[RequestRecord, ...]:
+    """What ``write_requests`` wrote.
+
+    Raises:
+        SweeperError: the file is missing or is no such table.
+    """
+    try:
+        frame = pd.read_parquet(path)
+        return tuple(_request(row) for row in frame.to_dict("records"))
+    except FileNotFoundError:
+        raise SweeperError(f"{path}: missing, so nothing can be computed from it") from None
+    except (OSError, ValueError, TypeError) as error:
+        raise SweeperError(f"{path}: no table of requests: {error}") from None
+
+
+def _request(row: dict[Any, Any]) -> RequestRecord:
+    values: dict[str, Any] = {name: None if _missing(value) else value for name, value in row.items()}
+    for name in _LISTS:
+        values[name] = tuple(values[name].tolist()) if values[name] is not None else None
+    for name in _COUNTS:
+        values[name] = int(values[name]) if values[name] is not None else None
+    return RequestRecord(**values)
+
+
+def _missing(value: object) -> bool:
+    return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))

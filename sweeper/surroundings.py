@@ -1,0 +1,75 @@
+"""What a sweep works with: servers to measure on, and somebody to tell; ``actors`` and ``reports`` have them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from sweeper.records import Baseline, BaselineCheck, ConfirmationRound, Hardware, TrialRecord, TrialResult
+from sweeper.space import Candidate
+from sweeper.speculation import NO_SPECULATION, SpeculationConfig
+from sweeper.stored_trial import Speedups
+from sweeper.trial_order import TrialOrder
+
+NO_CANDIDATE = Candidate(NO_SPECULATION, NO_SPECULATION, ())
+
+
+class Servers(Protocol):
+    """Where trials run: at most one per server at a time."""
+
+    def hardware(self) -> Hardware: ...
+
+    def idle(self) -> Sequence[str]:
+        """Names of the servers that wait for a trial."""
+        ...
+
+    def size(self) -> int: ...
+
+    def start(self, tag: str, order: TrialOrder, on: str | None = None) -> None:
+        """Run a trial on an idle server, on a certain one if it is named; ``tag`` comes back with the result.
+
+        Raises:
+            KeyError: there is no such server (any more).
+        """
+        ...
+
+    def wait(self, timeout_s: float) -> list[tuple[str, TrialResult]]: ...
+
+    def phases(self) -> Mapping[str, str]: ...
+
+    def interrupt(self) -> None: ...
+
+    def release(self, name: str) -> None:
+        """Give a server's processors back for good."""
+        ...
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How far a sweep is. ``eta_s`` is None until a trial has finished; ``stage`` says what runs beside the trials."""
+
+    planned: int
+    complete: int = 0
+    pruned: int = 0
+    failed: int = 0
+    running: int = 0
+    best: tuple[str, float] | None = None
+    eta_s: float | None = None
+    stage: str = ""
+
+
+class Display(Protocol):
+    """What a person sees while a sweep runs."""
+
+    def baseline(self, baseline: Baseline, how: str) -> None: ...
+
+    def checked(self, check: BaselineCheck, consequence: str) -> None: ...
+
+    def skipped(self, configs: Mapping[SpeculationConfig, str]) -> None: ...
+
+    def finished(self, number: int, record: TrialRecord, speedups: Speedups) -> None: ...
+
+    def confirmed(self, done: ConfirmationRound, of: int) -> None: ...
+
+    def tick(self, tally: Tally, phases: Mapping[str, str]) -> None: ...

@@ -1,0 +1,46 @@
+"""What the driver sends to an actor: the plan that all trials share, and the order for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from sweeper.config import StudyConfig
+from sweeper.pruning import Bar
+from sweeper.records import Load
+from sweeper.server.setup import EngineSetup
+from sweeper.space import Candidate
+from sweeper.workload.prompts import PromptPlan
+
+
+@dataclass(frozen=True)
+class TrialPlan:
+    """What all trials of a study share; shipped to every actor once."""
+
+    study: StudyConfig
+    setup: EngineSetup
+    prompts: PromptPlan
+
+
+@dataclass(frozen=True)
+class TrialOrder:
+    """One trial to run: a candidate, the loads to measure it at in their order, and what to compare it with.
+
+    ``reference`` holds the baseline's token ids by prompt; None while measuring the baseline. ``bar`` is what it
+    must be able to reach at the objective loads to be measured at the rest; None: it is measured at all. A ``short``
+    trial sends the least requests only.
+    """
+
+    candidate: Candidate
+    loads: tuple[Load, ...]
+    reference: Mapping[str, tuple[int, ...]] | None = None
+    bar: Bar | None = None
+    short: bool = False
+
+
+@dataclass(frozen=True)
+class Watch:
+    """How a running trial talks to its owner: ``phase`` is told what happens, ``stop`` is asked."""
+
+    phase: Callable[[str], None] = lambda text: None
+    stop: Callable[[], bool] = lambda: False
