@@ -87,6 +87,8 @@ class ServerPool:
             SweeperError: the hardware cannot be read, or for PLACEMENT_TIMEOUT_S not one actor was there.
         """
         placed = ray.wait(list(self._pending), num_returns=1, timeout=timeout_s)[0] if self._pending else []
+        if placed:  # and all others that are there
+            placed = ray.wait(list(self._pending), num_returns=len(self._pending), timeout=0)[0]
         for ref in placed:
             actor = self._pending.pop(ref)
             try:
@@ -142,10 +144,11 @@ class ServerPool:
         self._running[actor.run_trial.remote(tag, order)] = _Busy(name, actor, tag, order.candidate)
 
     def release(self, name: str) -> None:
-        """Give an idle server's processors back for good."""
-        actor = self._ready.pop(name)
-        ray.wait([actor.close.remote()], timeout=CLOSE_S)
-        ray.kill(actor)
+        """Give an idle server's processors back for good; one that is gone already needs no more."""
+        actor = self._ready.pop(name, None)
+        if actor is not None:
+            ray.wait([actor.close.remote()], timeout=CLOSE_S)
+            ray.kill(actor)
 
     def wait(self, timeout_s: float) -> list[tuple[str, TrialResult]]:
         """Results that came in within ``timeout_s`` seconds, at least until the first one does."""
@@ -161,11 +164,13 @@ class ServerPool:
             result: TrialResult = ray.get(ref)
         except RayTaskError as error:
             self._ready[busy.name] = busy.actor
-            return busy.tag, _lost(busy.candidate, FailureClass.CRASH, f"the trial raised: {error.cause}")
+            result = _lost(busy.candidate, FailureClass.CRASH, f"the trial raised: {error.cause}")
+            return busy.tag, replace(result, server=busy.name)
         except RayError as error:
             ray.kill(busy.actor)  # it may be alive but out of reach, with its server on the GPUs
             self._create()
-            return busy.tag, _lost(busy.candidate, FailureClass.LOST, f"the server's actor was lost: {error}")
+            result = _lost(busy.candidate, FailureClass.LOST, f"the server's actor was lost: {error}")
+            return busy.tag, replace(result, server=busy.name)
         if result.leak:
             ray.kill(busy.actor)
             self._create()

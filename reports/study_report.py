@@ -184,7 +184,8 @@ def build_report(
     names = study.user_attrs.get("objective_loads") or [str(load) for load in config.objective_loads]
     reader = _Reader(found, [Load.parse(name) for name in names], noise_floor(found.checks))
     trials = [reader.row(trial) for trial in found.trials]
-    trials.sort(key=_rank)
+    best = _winner(trials, config.confirmation.tie, allow_lossy)
+    trials.sort(key=lambda trial: (trial.number != best, *_rank(trial)))
     return StudyReport(
         study=config.study,
         model=config.engine.model,
@@ -213,7 +214,7 @@ def build_report(
         pins=list(baseline.pins) if baseline else [],
         confounders=_confounders(baseline, trials) if baseline else [],
         lossy_allowed=allow_lossy,
-        winner=_winner(trials, config.confirmation.tie, allow_lossy),
+        winner=best,
         created_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
     )
 
@@ -225,12 +226,14 @@ def _rank(trial: TrialRow) -> tuple[bool, bool, float, int]:
 
 
 def _winner(trials: list[TrialRow], tie: float, allow_lossy: bool) -> int | None:
-    """Where finalists were confirmed, only they may win: the others' numbers are those of a search."""
+    """Where finalists were measured again, only they may win: the others' numbers are those of a search.
+
+    A lossy config that is allowed may do so unconfirmed, since it was no finalist unless it was allowed then, too.
+    """
     able = [t for t in trials if t.state == "COMPLETE" and (allow_lossy or not t.lossy)]
-    confirmed = [t for t in able if t.confirmed]
-    contenders = [
-        Contender(t.number, t.config, reached) for t in confirmed or able if (reached := t.best_known)
-    ]
+    if any(t.confirmed or t.confirmation_failure for t in trials):
+        able = [t for t in able if t.confirmed or (t.lossy and not t.confirmation_failure)]
+    contenders = [Contender(t.number, t.config, reached) for t in able if (reached := t.best_known)]
     best = winner(contenders, tie)
     return best.number if best else None
 
@@ -256,6 +259,7 @@ class _Reader:
         self, found: Findings, objective_loads: list[Load], noise_floor: OutputComparison | None
     ) -> None:
         self.found, self.objective_loads, self.noise_floor = found, objective_loads, noise_floor
+        self.confirmed = confirmed_speedups(found.rounds)
 
     def row(self, trial: FrozenTrial) -> TrialRow:
         record, baseline = self.found.records.get(trial.number), self.found.baseline
@@ -263,9 +267,10 @@ class _Reader:
             state = "FAILED" if trial.state == TrialState.FAIL else trial.state.name
             return TrialRow(number=trial.number, state=state, config=config_of(trial))
         rounds = [done for done in self.found.rounds if trial.number in done.trials]
-        confirmed = confirmed_speedups(rounds, trial.number)
+        confirmed = self.confirmed.get(trial.number, {})
         speedups = self.found.speedups[trial.number]
         rows = [_load_row(point, speedups, confirmed, baseline) for point in record.load_points]
+        launches = [record, *(done.trials[trial.number] for done in rounds)]
         failures = [done.failures[trial.number] for done in rounds if trial.number in done.failures]
         return TrialRow(
             number=trial.number,
@@ -281,7 +286,7 @@ class _Reader:
             break_even=break_evens(rows),
             outputs_equal=record.comparison.equal if record.comparison else None,
             comparison=record.comparison,
-            lossy=list(lossy(record, self.noise_floor)),
+            lossy=list(dict.fromkeys(reason for r in launches for reason in lossy(r, self.noise_floor))),
             pruned=record.pruned or None,
             failure_class=record.failure.kind.value if record.failure else None,
             failure=record.failure.message if record.failure else None,

@@ -20,9 +20,11 @@ def ranking(report: StudyReport) -> pd.DataFrame:
 
 def _ranking_row(report: StudyReport, rank: int, trial: TrialRow) -> dict[str, object]:
     row: dict[str, object] = {"#": rank, CONFIG: str(trial.config)}
-    for base in report.baseline:
-        load = trial.at(base.load)
-        row[base.load] = short(load.speedup) + ("~" if load.unstable else "") if load else "-"
+    for name in dict.fromkeys(
+        [*(b.load for b in report.baseline), *(r.load for t in report.trials for r in t.loads)]
+    ):
+        load = trial.at(name)
+        row[name] = short(load.speedup) + ("~" if load.unstable else "") if load else "-"
     if any(t.confirmed for t in report.trials):
         row["confirmed"] = short(trial.confirmed) if trial.confirmed else ""
     return row | {"": note(report, trial)}

@@ -89,6 +89,7 @@ def _files(path: Path) -> tuple[Path, Path]:
 def write_baseline(path: Path, baseline: Baseline) -> None:
     """``path`` as JSON, the requests beside it; the JSON comes last and makes the entry valid."""
     text, table = _files(path)
+    text.unlink(missing_ok=True)  # it must not stand beside other requests than its own
     write_requests(table, baseline.requests)
     scratch = path.with_suffix(f".{os.getpid()}.tmp")
     scratch.write_bytes(baseline_json.dump_json(replace(baseline, requests=()), indent=1))

@@ -20,22 +20,29 @@ TAG = "baseline"
 
 
 class BaselineArm:
-    """Measures the plain server. ``tick`` is called while it waits."""
+    """Measures the plain server. ``tick`` is called while it waits; ``keep`` stores every check as it comes."""
 
     def __init__(
-        self, plan: TrialPlan, servers: Servers, run: RunDirectory, display: Display, tick: Callable[[], None]
+        self,
+        plan: TrialPlan,
+        servers: Servers,
+        run: RunDirectory,
+        display: Display,
+        keep: Callable[[BaselineCheck], None],
+        tick: Callable[[], None],
     ) -> None:
-        self.plan, self.servers, self.run, self.display, self.tick = plan, servers, run, display, tick
+        self.plan, self.servers, self.run, self.display = plan, servers, run, display
+        self.keep, self.tick = keep, tick
         self.config = plan.study
         self.cache = BaselineCache(self.config.baseline.cache_dir)
-        self.checks: list[BaselineCheck] = []
-        """What the checks of this run said."""
+        self.equal: set[str] = set()
+        """Servers that are as fast as the one of the baseline."""
+        self._canaries = 0
 
     def get(self, settings: Mapping[str, Any], own: Baseline | None, remeasure: bool) -> Baseline:
         """The baseline for the servers' hardware: cached and still true, or measured.
 
-        ``own`` is the one that finished trials of this study were compared with; a study never mixes two. Further
-        servers are checked against it and let go where they are not equally fast.
+        ``own`` is the one that finished trials of this study were compared with; a study never mixes two.
 
         Raises:
             SweeperError: ``own`` no longer holds or would be replaced, or the server fails without speculation.
@@ -45,15 +52,13 @@ class BaselineArm:
                 f"study {self.config.study!r} has trials that were compared with its baseline of {own.measured_at}; "
                 "a new baseline needs a new study: add --name"
             )
-        first, *others = self._idle()
         cached = None if remeasure else own or self.cache.load(baseline_key(settings))
         if cached:
-            check = self.check(cached, "start", [first])[0]
+            check = self.check(cached, "start", self._idle()[0])
             if check.drift is None:
                 raise SweeperError(f"the server fails without speculation: {check.failure}")
             if not check.beyond_tolerance:
                 self.display.baseline(cached, f"reused, {check} now")
-                self._compare_servers(cached, others)
                 return cached
             if own:
                 raise SweeperError(
@@ -61,10 +66,46 @@ class BaselineArm:
                     "baseline.tolerance; start a new study with --name, or raise the tolerance"
                 )
             self.display.checked(check, "the cached baseline no longer holds and is measured again")
-            self.checks.clear()
-        baseline = self._measure(settings, first)
-        self._compare_servers(baseline, others)
+        result = require_success(self._run(TAG, TrialOrder(NO_CANDIDATE, self.config.workload.loads), None))
+        baseline = make_baseline(settings, result)
+        self.cache.save(baseline)
+        self.equal.add(result.server)
+        self.display.baseline(baseline, "measured")
         return baseline
+
+    def canary(self, baseline: Baseline, when: str, server: str) -> tuple[str, TrialOrder]:
+        """Tag and order of a short measurement at the objective loads."""
+        self._canaries += 1
+        order = TrialOrder(NO_CANDIDATE, self.config.objective_loads, baseline.outputs, short=True)
+        stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S")
+        return f"{TAG}-{when}-{server}-{stamp}-{self._canaries}", order
+
+    def check(self, baseline: Baseline, when: str, server: str) -> BaselineCheck:
+        """A canary on an idle server, from its start to its verdict."""
+        tag, order = self.canary(baseline, when, server)
+        return self.judge(baseline, when, self._run(tag, order, server))
+
+    def judge(self, baseline: Baseline, when: str, result: TrialResult) -> BaselineCheck:
+        """What a canary says; a server that is as fast as the baseline's may run trials."""
+        check = baseline_check(self.plan, baseline, result, when)
+        self.keep(check)
+        if not check.beyond_tolerance:
+            self.equal.add(check.server)
+        return check
+
+    def turn_away(self, check: BaselineCheck) -> None:
+        """Let go of a server that is not as fast as the one of the baseline."""
+        self.servers.release(check.server)
+        self.display.checked(check, "trials there would not compare: this server is not used")
+
+    def check_at_the_end(self, baseline: Baseline, seen: Sequence[BaselineCheck]) -> None:
+        """Check every server that was not seen since the last trial; a baseline that drifted leaves the cache."""
+        done = {check.server for check in seen}
+        checks = [*seen, *(self.check(baseline, "end", name) for name in self._idle() if name not in done)]
+        for check in checks:
+            if check.beyond_tolerance and check.drift is not None:
+                self.cache.forget(baseline.key)
+                self.display.checked(check, "the trials of this study were not all measured on equal terms")
 
     def _idle(self) -> Sequence[str]:
         while not self.servers.idle():
@@ -72,49 +113,17 @@ class BaselineArm:
             self.tick()
         return self.servers.idle()
 
-    def _measure(self, settings: Mapping[str, Any], server: str) -> Baseline:
-        result = self._run({TAG: server}, TrialOrder(NO_CANDIDATE, self.config.workload.loads))[TAG]
-        baseline = make_baseline(settings, require_success(result))
-        self.cache.save(baseline)
-        self.display.baseline(baseline, "measured")
-        return baseline
-
-    def _compare_servers(self, baseline: Baseline, names: Sequence[str]) -> None:
-        """Let go of servers that are not as fast as the one that the baseline was measured on."""
-        for check in self.check(baseline, "start", names) if names else []:
-            if check.beyond_tolerance:
-                self.servers.release(check.server)
-                self.display.checked(check, "trials there would not compare: this server is not used")
-
-    def check(self, baseline: Baseline, when: str, names: Sequence[str]) -> list[BaselineCheck]:
-        """A short canary at the objective loads on some servers at once."""
-        order = TrialOrder(NO_CANDIDATE, self.config.objective_loads, baseline.outputs, short=True)
-        tags = {f"{TAG}-{when}" + (f"-{i}" if i else ""): name for i, name in enumerate(names)}
-        results = self._run(tags, order)
-        checks = [baseline_check(self.plan, baseline, results[tag], when) for tag in tags]
-        self.checks += checks
-        return checks
-
-    def check_at_the_end(self, baseline: Baseline, seen: Sequence[BaselineCheck]) -> None:
-        """Check every server that was not seen since the last trial; a baseline that drifted leaves the cache."""
-        names = [name for name in self._idle() if name not in {check.server for check in seen}]
-        for check in [*seen, *(self.check(baseline, "end", names) if names else [])]:
-            if check.beyond_tolerance:
-                self.cache.forget(baseline.key)
-                self.display.checked(check, "the trials of this study were not all measured on equal terms")
-
-    def _run(self, tags: Mapping[str, str], order: TrialOrder) -> dict[str, TrialResult]:
-        """One trial per tag, at the same time, each on the server named."""
-        for tag, server in tags.items():
-            self.servers.start(tag, order, server)
-        results: dict[str, TrialResult] = {}
-        while len(results) < len(tags):
-            for tag, result in self.servers.wait(1.0):
-                results[tag] = result
-                self.run.write_log(tag, result.log)
-                self.run.write_requests(tag, result.requests)
+    def _run(self, tag: str, order: TrialOrder, server: str | None) -> TrialResult:
+        """One measurement while nothing else runs."""
+        self.servers.start(tag, order, server)
+        finished: list[tuple[str, TrialResult]] = []
+        while not finished:
+            finished = self.servers.wait(1.0)
             self.tick()
-        return results
+        result = finished[0][1]
+        self.run.write_log(tag, result.log)
+        self.run.write_requests(tag, result.requests)
+        return result
 
 
 def require_success(result: TrialResult) -> TrialResult:
@@ -159,8 +168,8 @@ def baseline_check(plan: TrialPlan, baseline: Baseline, now: TrialResult, when: 
 
 
 def noise_floor(checks: Sequence[BaselineCheck]) -> OutputComparison | None:
-    """The baseline's outputs against its own, over all checks; None where they were never compared."""
-    found = [check.comparison for check in checks if check.comparison]
+    """The baseline's outputs against its own, over all checks that held; None where they were never compared."""
+    found = [check.comparison for check in checks if check.comparison and not check.beyond_tolerance]
     if not found:
         return None
     return replace(

@@ -12,8 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from sweeper.baseline_arm import TAG as BASELINE
 from sweeper.baseline_arm import baseline_check
 from sweeper.breakeven import Arm, speedup
-from sweeper.records import Baseline, BaselineCheck, ConfirmationRound, Load, TrialResult, TrialState
+from sweeper.records import (
+    Baseline,
+    BaselineCheck,
+    ConfirmationRound,
+    Load,
+    RequestRecord,
+    TrialResult,
+    TrialState,
+)
 from sweeper.run_directory import RunDirectory
+from sweeper.server.failures import ADVICE, Remedy
 from sweeper.space import Candidate
 from sweeper.stored_trial import label
 from sweeper.surroundings import NO_CANDIDATE, Servers
@@ -35,8 +44,8 @@ class Confirmation:
 
     def round(
         self, number: int, baseline: Baseline, finalists: Finalists
-    ) -> tuple[ConfirmationRound, BaselineCheck]:
-        """One launch of the baseline and of each finalist on the same server.
+    ) -> tuple[ConfirmationRound | None, BaselineCheck]:
+        """One launch of the baseline and of each finalist on the same server; None where a fault of it spoiled that.
 
         Raises:
             KeyboardInterrupt: stopped; the whole round is to be run again.
@@ -53,8 +62,11 @@ class Confirmation:
             results[name] = self._measure(
                 f"confirm-{number}-{name}", TrialOrder(candidate, self.loads, baseline.outputs), server, stage
             )
-            server = results[name].server
+            server = server or results[name].server
         plain = results.pop(BASELINE)
+        check = baseline_check(self.plan, baseline, plain, f"confirmation {number}")
+        if plain.record.failure or any(_spoiled(result, plain) for result in results.values()):
+            return None, check
         numbers = dict(zip(trials, finalists, strict=True))
         done = ConfirmationRound(
             number,
@@ -62,10 +74,14 @@ class Confirmation:
             tuple(order),
             plain.record,
             {numbers[name]: result.record for name, result in results.items()},
-            {numbers[name]: speedups(result, plain, self.loads) for name, result in results.items()},
-            {numbers[name]: why for name, result in results.items() if (why := _failure(result, plain))},
+            {numbers[name]: speedups(result, plain) for name, result in results.items()},
+            {
+                numbers[name]: f"{failure.kind.value}: {failure.message}"
+                for name, result in results.items()
+                if (failure := result.record.failure)
+            },
         )
-        return done, baseline_check(self.plan, baseline, plain, f"confirmation {number}")
+        return done, check
 
     def _measure(self, tag: str, order: TrialOrder, server: str | None, stage: str) -> TrialResult:
         """On the same server as before, or on any other where that is gone."""
@@ -85,26 +101,24 @@ class Confirmation:
         return result
 
 
-def speedups(
-    ours: TrialResult, plain: TrialResult, loads: Sequence[Load]
-) -> dict[str, tuple[float, float, float]]:
-    """By load's name, over the baseline of the same round and the same server; nothing for a failed trial."""
-    if _failure(ours, plain):
-        return {}
-    found = {}
-    for load in loads:
-        estimate = speedup(Arm(load, ours.requests_at(load)), Arm(load, plain.requests_at(load)))
-        found[str(load)] = (estimate.value, estimate.error, estimate.freedom)
-    return found
-
-
-def _failure(ours: TrialResult, plain: TrialResult) -> str:
-    if plain.record.failure:
-        return (
-            f"the round's baseline failed: {plain.record.failure.kind.value}: {plain.record.failure.message}"
-        )
+def speedups(ours: TrialResult, plain: TrialResult) -> dict[str, tuple[float, float, float]]:
+    """By load's name, over the baseline of the same round; nothing for a trial that failed."""
     if ours.record.failure:
-        return f"{ours.record.failure.kind.value}: {ours.record.failure.message}"
-    if ours.server != plain.server:
-        return "measured on another server than the round's baseline, whose own was lost"
-    return ""
+        return {}
+    loads = [point.load for point in ours.record.load_points]
+    return {str(load): rate_against(load, ours.requests, plain.requests) for load in loads}
+
+
+def rate_against(
+    load: Load, ours: Sequence[RequestRecord], plain: Sequence[RequestRecord]
+) -> tuple[float, float, float]:
+    """Speedup at a load from the requests of all loads: value, standard error of its log, degrees of freedom."""
+    arms = [[r for r in found if r.load == str(at)] for found, at in ((ours, load), (plain, load.cold))]
+    estimate = speedup(Arm(load, arms[0]), Arm(load, arms[1]))
+    return estimate.value, estimate.error, estimate.freedom
+
+
+def _spoiled(ours: TrialResult, plain: TrialResult) -> bool:
+    """Whether the two do not compare, by no fault of the config."""
+    lost = ours.record.failure is not None and ADVICE[ours.record.failure.kind].remedy is Remedy.ELSEWHERE
+    return lost or ours.server != plain.server

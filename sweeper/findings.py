@@ -10,22 +10,23 @@ import optuna
 from optuna.trial import FrozenTrial
 
 from sweeper.breakeven import Arm, speedup
+from sweeper.confirmation import rate_against
 from sweeper.errors import SweeperError
 from sweeper.load.statistics import Expectation, FailedLoadError, LoadData, load_point
 from sweeper.records import (
     BaselineCheck,
     ConfirmationRound,
+    Load,
     LoadPoint,
     RequestRecord,
     TrialRecord,
     checks_json,
-    rounds_json,
     trial_record_json,
 )
 from sweeper.request_table import read_requests
 from sweeper.run_directory import RunDirectory
 from sweeper.search.candidates import REQUEUE, is_proposed
-from sweeper.stored_trial import Speedups, label, record_of, speedups_of
+from sweeper.stored_trial import Speedups, label, record_of, rounds_of, speedups_of
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def stored_findings(study: optuna.Study) -> Findings:
         records={t.number: record for t in trials if (record := record_of(t)) is not None},
         speedups={t.number: speedups_of(t) for t in trials},
         checks=checks_json.validate_python(attributes.get("baseline_checks", [])),
-        rounds=rounds_json.validate_python(attributes.get("confirmation", [])),
+        rounds=rounds_of(attributes),
     )
 
 
@@ -102,8 +103,25 @@ def recomputed_findings(study: optuna.Study, run: RunDirectory, tolerance: float
             abs(speedups[number][load].value / before.value - 1)
             for load, before in stored.speedups[number].items()
         ]
-    findings = replace(stored, baseline=plain, records=records, speedups=speedups)
+    rounds = [_recomputed_round(run, done) for done in stored.rounds]
+    for now, before in zip(rounds, stored.rounds, strict=True):
+        differences += [
+            abs(values[0] / before.speedups[trial][name][0] - 1)
+            for trial, by_load in now.speedups.items()
+            for name, values in by_load.items()
+        ]
+    findings = replace(stored, baseline=plain, records=records, speedups=speedups, rounds=rounds)
     return Recomputed(findings, len(differences), max(differences, default=0.0))
+
+
+def _recomputed_round(run: RunDirectory, done: ConfirmationRound) -> ConfirmationRound:
+    """The round's speedups again, from its own requests."""
+    plain = read_requests(run.requests(f"confirm-{done.number}-baseline"))
+    again = {}
+    for trial, by_load in done.speedups.items():
+        ours = read_requests(run.requests(f"confirm-{done.number}-{label(trial)}")) if by_load else ()
+        again[trial] = {name: rate_against(Load.parse(name), ours, plain) for name in by_load}
+    return replace(done, speedups=again)
 
 
 def _recomputed(record: TrialRecord, requests: Sequence[RequestRecord], tolerance: float) -> TrialRecord:

@@ -52,7 +52,7 @@ class LogEstimate:
 
 
 def influences(numerators: Array, denominators: Array) -> Array:
-    """u [blocks]: by how much each block moves log(Σnumerators/Σdenominators)."""
+    """u [items]: by how much each item moves log(Σnumerators/Σdenominators)."""
     moves: Array = numerators / numerators.sum() - denominators / denominators.sum()
     return moves
 
@@ -104,18 +104,28 @@ def quotient(a: LogEstimate, b: LogEstimate) -> LogEstimate:
     return product(a, LogEstimate(1 / b.value, b.error, b.freedom))
 
 
-def pooled(repeats: Sequence[LogEstimate]) -> LogEstimate:
+def scatter(groups: Sequence[Sequence[LogEstimate]]) -> tuple[float, int]:
+    """How much repeats of the same thing differ, over several things: (standard deviation of a log, its freedom)."""
+    freedom = sum(len(group) - 1 for group in groups)
+    squares = sum(
+        float(((logs := np.log([e.value for e in group])) - logs.mean()).dot(logs - logs.mean()))
+        for group in groups
+    )
+    return (math.sqrt(squares / freedom), freedom) if freedom else (0.0, 0)
+
+
+def pooled(repeats: Sequence[LogEstimate], between: tuple[float, int] = (0.0, 0)) -> LogEstimate:
     """Geometric mean of one quantity measured several times, for instance on several launches.
 
-    Its error is the larger of what the single errors and what the scatter between the repeats give: launches of
-    one config differ by more than their own intervals say.
+    ``between`` is the ``scatter`` of such repeats. Launches of one config differ by more than their own intervals say,
+    so the larger of the two errors counts, with its own degrees of freedom.
     """
     count = len(repeats)
-    logs = [math.log(estimate.value) for estimate in repeats]
-    own = math.sqrt(sum(estimate.error**2 for estimate in repeats)) / count
-    scatter = float(np.std(logs, ddof=1)) / math.sqrt(count) if count > 1 else 0.0
-    freedom = sum(estimate.freedom for estimate in repeats)
-    return LogEstimate(math.exp(sum(logs) / count), max(own, scatter), freedom)
+    value = math.exp(sum(math.log(estimate.value) for estimate in repeats) / count)
+    mean = product(*repeats)
+    own = LogEstimate(value, mean.error / count, mean.freedom)
+    scattered = LogEstimate(value, between[0] / math.sqrt(count), max(between[1], 1))
+    return max(own, scattered, key=lambda estimate: estimate.error)
 
 
 def geometric_mean(values: Sequence[Interval]) -> Interval:

@@ -7,7 +7,6 @@ server was of its token there, and by how often the plain server differs from it
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -69,15 +68,18 @@ def compare_outputs(ours: Outputs, reference: Outputs, judge: Judge) -> OutputCo
     """
     shared = sorted(prompt for prompt in ours.keys() & reference.keys() if prompt in judge.texts)
     divergences: list[Divergence] = []
+    answers = True
     for prompt in shared:
         position = first_difference(ours[prompt], reference[prompt])
         if position is None:
             continue
         gap = None
-        if len(divergences) < MAX_ASKED:
-            with contextlib.suppress(ServerUnreachableError):
+        if answers and len(divergences) < MAX_ASKED:
+            try:
                 tokens = reference[prompt][:position]
                 gap = judge.client.top_two_gap(judge.texts[prompt], tokens, judge.timeout_s)
+            except ServerUnreachableError:
+                answers = False
         divergences.append(Divergence(prompt, position, gap))
     return OutputComparison(len(shared), len(shared) - len(divergences), tuple(divergences), judge.near_tie)
 
@@ -109,14 +111,14 @@ def lossy(record: TrialRecord, noise_floor: OutputComparison | None) -> tuple[st
 
 def _differences(found: OutputComparison, floor: OutputComparison | None) -> list[str]:
     sure, unknown = found.different, found.unexplained
-    if sure and (
-        floor is None or not floor.different or _beyond(sure, found.compared, floor.different, floor)
-    ):
+    noisy = floor is not None and floor.different > 0
+    if sure and not (noisy and floor and not _beyond(sure, found.compared, floor.different, floor.compared)):
         return [
             f"{sure} of {found.compared} outputs leave the baseline's where the server was sure of its token"
         ]
-    # Without certainties the number of differences has to speak, and only the plain server's own says what is many.
-    if unknown and floor and _beyond(sure + unknown, found.compared, len(floor.divergences), floor):
+    # Without certainties the number of differences has to speak.
+    seen, of = (len(floor.divergences), floor.compared) if floor else (0, found.compared)
+    if unknown and _beyond(sure + unknown, found.compared, seen, of):
         return [
             f"{sure + unknown} of {found.compared} outputs leave the baseline's, more than the plain server differs "
             "from itself; how sure the server was is not known"
@@ -124,9 +126,7 @@ def _differences(found: OutputComparison, floor: OutputComparison | None) -> lis
     return []
 
 
-def _beyond(count: int, compared: int, in_floor: int, floor: OutputComparison) -> bool:
-    """Whether ``count`` of ``compared`` is more than the plain server's own share explains (one-sided binomial)."""
-    if not in_floor and not floor.divergences:
-        return True
-    share = (in_floor + 1) / (floor.compared + 2)
+def _beyond(count: int, compared: int, seen: int, of: int) -> bool:
+    """Whether ``count`` of ``compared`` is more than ``seen`` differences ``of`` the plain server's outputs explain."""
+    share = (seen + 1) / (of + 2)  # one more than seen: the rule of succession
     return float(bdtrc(count - 1, compared, share)) < CHANCE

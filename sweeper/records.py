@@ -142,7 +142,6 @@ class LoadPoint:
 
     load: Load
     requests: int
-    failed: int
     output_tok_s: Interval
     plain_tok_s: float
     window_s: float
@@ -263,8 +262,10 @@ class OutputComparison:
         return sum(d.gap is None for d in self.divergences)
 
     @property
-    def equal(self) -> bool:
-        """Whether every output equals the baseline's up to known near ties."""
+    def equal(self) -> bool | None:
+        """Whether every output equals the baseline's up to known near ties; None where there were none to compare."""
+        if not self.compared:
+            return None
         return all(d.gap is not None and d.gap <= self.near_tie for d in self.divergences)
 
     @property

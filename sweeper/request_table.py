@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -22,7 +23,7 @@ def write_requests(path: Path, requests: Sequence[RequestRecord]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     columns = [field.name for field in fields(RequestRecord)]
     frame = pd.DataFrame([asdict(request) for request in requests], columns=columns)
-    scratch = path.with_suffix(".tmp")
+    scratch = path.with_suffix(f".{os.getpid()}.tmp")
     frame.astype(dict.fromkeys(_COUNTS, "Int64")).to_parquet(scratch, compression="zstd", index=False)
     scratch.replace(path)
 

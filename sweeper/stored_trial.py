@@ -9,11 +9,14 @@ from typing import Any
 from optuna.trial import FrozenTrial
 
 from sweeper.intervals import LogEstimate
-from sweeper.records import Load, TrialRecord, trial_record_json
+from sweeper.records import ConfirmationRound, Load, TrialRecord, rounds_json, trial_record_json
 from sweeper.search.candidates import config_from, params_of
 from sweeper.speculation import SpeculationConfig
 
 Speedups = Mapping[Load, LogEstimate]
+
+CONFIRMATION = "confirmation "
+"""User attributes of the study, one per round: their number follows."""
 
 
 def label(number: int) -> str:
@@ -75,3 +78,9 @@ def speedups_of(trial: FrozenTrial) -> dict[Load, LogEstimate]:
 def config_of(trial: FrozenTrial) -> SpeculationConfig:
     """The effective config that a proposed trial stands for."""
     return config_from(params_of(trial))
+
+
+def rounds_of(attributes: Mapping[str, Any]) -> tuple[ConfirmationRound, ...]:
+    """The rounds of confirmation among a study's user attributes, in their order."""
+    stored = [value for name, value in attributes.items() if name.startswith(CONFIRMATION)]
+    return tuple(sorted(rounds_json.validate_python(stored), key=lambda done: done.number))

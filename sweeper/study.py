@@ -16,7 +16,7 @@ from sweeper.baseline import baseline_settings
 from sweeper.baseline_arm import BaselineArm, noise_floor
 from sweeper.breakeven import Arm, speedup
 from sweeper.confirmation import Confirmation
-from sweeper.errors import StudyChangedError
+from sweeper.errors import StudyChangedError, SweeperError
 from sweeper.pruning import Bar
 from sweeper.quality import lossy
 from sweeper.records import (
@@ -37,12 +37,14 @@ from sweeper.server.failures import ADVICE, Remedy, concerns
 from sweeper.space import Candidate
 from sweeper.speculation import SpeculationConfig
 from sweeper.stored_trial import (
+    CONFIRMATION,
     Speedups,
     attributes,
     config_of,
     label,
     objective,
     record_of,
+    rounds_of,
     speedups_of,
 )
 from sweeper.surroundings import Display, Servers, Tally
@@ -88,6 +90,7 @@ class Sweep:
         )
         self.running: dict[str, tuple[optuna.Trial, float]] = {}
         self.stage = "baseline"
+        self.wishes = Wishes()
 
     def drive(self, wishes: Wishes = Wishes()) -> None:
         """From where the storage stands to the end; a study with nothing left launches nothing.
@@ -97,15 +100,16 @@ class Sweep:
             SweeperError: there is no baseline, since the server fails without speculation.
             KeyboardInterrupt: after the running trials were stopped and put back into the queue.
         """
+        self.wishes = wishes
         settings = baseline_settings(self.plan, self.servers.hardware())
         self._same_settings_or_refuse(settings)
         self.run.write_study(self.config)
         self._requeue_stale()
         self._skip_the_pointless()
         own = self._baseline_of_finished_trials()
-        if not (self._wants_more() or wishes.remeasure_baseline or (own and self._unconfirmed(own, wishes))):
+        if not (self._wants_more() or wishes.remeasure_baseline or (own and self._unchecked())):
             return
-        arm = BaselineArm(self.plan, self.servers, self.run, self.display, self.tick)
+        arm = BaselineArm(self.plan, self.servers, self.run, self.display, self._add_check, self.tick)
         baseline = arm.get(settings, own, wishes.remeasure_baseline)
         self.run.write_baseline(baseline)
         self.study.set_user_attr(
@@ -113,13 +117,13 @@ class Sweep:
         )
         self.study.set_user_attr("prompt_notes", list(self.plan.prompts.notes))
         self.study.set_user_attr("objective_loads", [str(load) for load in self.config.objective_loads])
-        self._add_checks(arm.checks)
         self.stage = ""
-        self._trials_to_the_end(baseline)
-        seen = self._confirm(baseline, wishes)
-        arm.checks.clear()
+        self._trials_to_the_end(baseline, arm)
+        seen = self._confirm(baseline)
+        self.stage = "checking the baseline"
         arm.check_at_the_end(baseline, seen)
-        self._add_checks(arm.checks)
+        self.study.set_user_attr("checked_after", self._finished())
+        self.stage = ""
 
     def tick(self, stage: str = "") -> None:
         self.stage = stage or self.stage
@@ -127,57 +131,94 @@ class Sweep:
 
     def _baseline_of_finished_trials(self) -> Baseline | None:
         """The baseline that this study's finished trials were compared with; None while there are none."""
-        finished = any(t.state in FINISHED for t in self._trials())
-        return self.run.read_baseline() if finished else None
+        if not self._finished():
+            return None
+        own = self.run.read_baseline()
+        if own is None:
+            raise SweeperError(
+                f"run {self.run.path}: the baseline that the finished trials were compared with (baseline.json and "
+                "baseline.parquet) is missing or unreadable here; continue where it was begun, or start a new study "
+                "with --name"
+            )
+        return own
+
+    def _finished(self) -> int:
+        """Trials with a result; they and the rounds of confirmation are what a check of the baseline vouches for."""
+        return sum(t.state in FINISHED for t in self._trials()) + len(self._rounds())
 
     def _checks(self) -> list[BaselineCheck]:
         return list(checks_json.validate_python(self.study.user_attrs.get("baseline_checks", [])))
 
-    def _add_checks(self, checks: Sequence[BaselineCheck]) -> None:
-        known = (*self._checks(), *checks)
+    def _add_check(self, check: BaselineCheck) -> None:
+        known = (*self._checks(), check)
         self.study.set_user_attr("baseline_checks", checks_json.dump_python(known, mode="json"))
 
-    def _rounds(self) -> list[ConfirmationRound]:
-        return list(rounds_json.validate_python(self.study.user_attrs.get("confirmation", [])))
+    def _rounds(self) -> tuple[ConfirmationRound, ...]:
+        return rounds_of(self.study.user_attrs)
 
-    def _unconfirmed(self, baseline: Baseline, wishes: Wishes) -> dict[int, Candidate]:
+    def _unchecked(self) -> bool:
+        """Whether finalists are still to be confirmed, or the baseline to be checked after the last trial."""
+        return bool(self._unconfirmed()) or self.study.user_attrs.get("checked_after") != self._finished()
+
+    def _unconfirmed(self) -> dict[int, Candidate]:
         """The finalists, by trial, as long as they were not all measured again often enough."""
-        chosen = self._finalists(wishes)
+        chosen = self._finalists()
         together = [done for done in self._rounds() if chosen.keys() <= done.trials.keys()]
         return chosen if len(together) < self.config.confirmation.repeats else {}
 
-    def _finalists(self, wishes: Wishes) -> dict[int, Candidate]:
-        floor = noise_floor(self._checks())
+    def _finalists(self) -> dict[int, Candidate]:
         contenders = []
         for trial in self._trials():
             record = record_of(trial) if trial.state == TrialState.COMPLETE else None
             reached = over_objective(speedups_of(trial), self.config.objective_loads)
-            if record and reached and (wishes.allow_lossy or not lossy(record, floor)):
+            if record and reached and not self._may_not_win(record):
                 contenders.append(Contender(trial.number, config_of(trial), reached))
         chosen = finalists(contenders, self.config.confirmation.finalists)
         return {c.number: self.by_config[c.config] for c in chosen if c.config in self.by_config}
 
-    def _confirm(self, baseline: Baseline, wishes: Wishes) -> list[BaselineCheck]:
+    def _may_not_win(self, record: TrialRecord) -> bool:
+        return not self.wishes.allow_lossy and bool(lossy(record, noise_floor(self._checks())))
+
+    def _confirm(self, baseline: Baseline) -> list[BaselineCheck]:
         """Measure the finalists and the baseline again, in turns; the checks of the baseline on the way."""
         confirmation = Confirmation(self.plan, self.servers, self.run, self.tick)
         seen: list[BaselineCheck] = []
-        while chosen := self._unconfirmed(baseline, wishes):
-            rounds = self._rounds()
-            done, check = confirmation.round(len(rounds) + 1, baseline, chosen)
-            self.study.set_user_attr("confirmation", rounds_json.dump_python((*rounds, done), mode="json"))
-            self._add_checks([check])
+        spoiled = 0
+        while (chosen := self._unconfirmed()) and spoiled < MAX_ATTEMPTS:
+            number = len(self._rounds()) + 1
+            done, check = confirmation.round(number, baseline, chosen)
+            self._add_check(check)
             seen.append(check)
+            if done is None:
+                spoiled += 1
+                continue
+            stored = rounds_json.dump_python((done,), mode="json")
+            self.study.set_user_attr(f"{CONFIRMATION}{number}", stored[0])
             self.display.confirmed(done, self.config.confirmation.repeats)
         return seen
 
-    def _trials_to_the_end(self, baseline: Baseline) -> None:
-        """Run trials until the budget or the space is used up."""
+    def _trials_to_the_end(self, baseline: Baseline, arm: BaselineArm) -> None:
+        """Run trials until the budget or the space is used up; a server that is new shows first that it compares."""
+        canaries: set[str] = set()
         try:
-            while self._wants_more() or self.running:
-                while self.servers.idle() and self._wants_more():
-                    self._start_next(baseline)
+            while self._wants_more() or self.running or canaries:
+                for server in self.servers.idle() if self._wants_more() else ():
+                    if server not in arm.equal:
+                        tag, order = arm.canary(baseline, "start", server)
+                        self.servers.start(tag, order, server)
+                        canaries.add(tag)
+                    elif self._wants_more():
+                        self._start_next(baseline, server)
                 for tag, result in self.servers.wait(1.0):
-                    self._finish(tag, result, baseline)
+                    if tag not in canaries:
+                        self._finish(tag, result, baseline)
+                        continue
+                    canaries.remove(tag)
+                    self.run.write_log(tag, result.log)
+                    self.run.write_requests(tag, result.requests)
+                    check = arm.judge(baseline, "start", result)
+                    if check.beyond_tolerance:
+                        arm.turn_away(check)
                 self.tick()
         except KeyboardInterrupt:
             self._stop_running(baseline)
@@ -203,7 +244,7 @@ class Sweep:
     def _queued(self) -> list[FrozenTrial]:
         return [t for t in self._trials() if t.state == TrialState.WAITING]
 
-    def _start_next(self, baseline: Baseline) -> None:
+    def _start_next(self, baseline: Baseline, server: str) -> None:
         trial = self.study.ask(self.sampler.space)
         candidate = self.by_config.get(config_from(trial.params))
         if candidate is None:  # queued before the study file changed
@@ -227,8 +268,9 @@ class Sweep:
             return None
         bars = {"no speculation": 1.0}
         for trial in self._trials():
+            record = record_of(trial) if trial.state == TrialState.COMPLETE else None
             reached = over_objective(speedups_of(trial), self.config.objective_loads)
-            if trial.state == TrialState.COMPLETE and reached:
+            if record and reached and not self._may_not_win(record):
                 bars[f"trial {trial.number}"] = reached.low
         holder = max(bars, key=lambda name: bars[name])
         requests = {load: baseline.requests_at(load) for load in self.config.objective_loads}
@@ -244,10 +286,10 @@ class Sweep:
             )
             for point in record.load_points
         }
-        for name, value in attributes(record, speedups).items():
-            trial.set_user_attr(name, value)
         self.run.write_log(tag, result.log)
         self.run.write_requests(tag, result.requests)
+        for name, value in attributes(record, speedups).items():
+            trial.set_user_attr(name, value)
         if record.state in (records.TrialState.COMPLETE, records.TrialState.PRUNED):
             self._tell(trial, record, speedups)
         else:
@@ -315,6 +357,9 @@ class Sweep:
             ):  # it ended before it was told
                 self._tell(optuna.Trial(self.study, trial._trial_id), record, speedups_of(trial))
                 continue
+            if record is not None and record.state is records.TrialState.FAILED:
+                self._fail(optuna.Trial(self.study, trial._trial_id), record)
+                continue
             storage, identity = self.study._storage, trial._trial_id
             storage.set_trial_user_attr(identity, REQUEUE, True)
             storage.set_trial_user_attr(
@@ -329,7 +374,8 @@ class Sweep:
         deadline = time.monotonic() + 60
         while self.running and time.monotonic() < deadline:
             for tag, result in self.servers.wait(1.0):
-                self._finish(tag, result, baseline)
+                if tag in self.running:  # and no canary
+                    self._finish(tag, result, baseline)
 
     def _same_settings_or_refuse(self, wanted: Mapping[str, Any]) -> None:
         """Trials compare only under equal settings; those of the first run are kept with the study.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sweeper.intervals import LogEstimate, geometric_mean, pooled
+from sweeper.intervals import LogEstimate, geometric_mean, pooled, scatter
 from sweeper.records import ConfirmationRound, Interval, Load
 from sweeper.speculation import SpeculationConfig
 from sweeper.stored_trial import Speedups
@@ -42,14 +42,24 @@ def winner(contenders: Sequence[Contender], tie: float) -> Contender | None:
     )
 
 
-def confirmed_speedups(rounds: Sequence[ConfirmationRound], trial: int) -> dict[Load, LogEstimate]:
-    """A trial's speedups over all rounds of confirmation, where every round has one."""
-    found = [done.speedups.get(trial, {}) for done in rounds]
-    shared = set(found[0]).intersection(*found[1:]) if found else set()
-    return {
-        Load.parse(name): pooled([LogEstimate(*speedups[name]) for speedups in found])
-        for name in sorted(shared)
-    }
+def confirmed_speedups(rounds: Sequence[ConfirmationRound]) -> dict[int, dict[Load, LogEstimate]]:
+    """Speedups by trial and load over all rounds in which they were measured; nothing for a trial that failed in one.
+
+    How much launches differ is estimated over all trials together, for each load.
+    """
+    failed = {trial for done in rounds for trial in done.failures}
+    trials = {trial for done in rounds for trial in done.speedups} - failed
+    found: dict[Load, dict[int, list[LogEstimate]]] = {}
+    for done in rounds:
+        for trial in sorted(trials & done.speedups.keys()):
+            for name, values in done.speedups[trial].items():
+                found.setdefault(Load.parse(name), {}).setdefault(trial, []).append(LogEstimate(*values))
+    confirmed: dict[int, dict[Load, LogEstimate]] = {trial: {} for trial in trials}
+    for load, by_trial in found.items():
+        between = scatter(list(by_trial.values()))
+        for trial, repeats in by_trial.items():
+            confirmed[trial][load] = pooled(repeats, between)
+    return confirmed
 
 
 def over_objective(speedups: Speedups | Mapping[Load, LogEstimate], loads: Sequence[Load]) -> Interval | None:

@@ -15,6 +15,7 @@ from sweeper.intervals import (
     quotient,
     rate,
     ratio,
+    scatter,
     standard_error,
 )
 from sweeper.records import Interval
@@ -51,13 +52,19 @@ def test_errors_of_factors_add_in_squares() -> None:
 
 
 def test_repeats_that_scatter_widen_the_pooled_interval() -> None:
-    alike = pooled([LogEstimate(1.2, 0.01, 10), LogEstimate(1.2, 0.01, 10)])
-    apart = pooled([LogEstimate(1.0, 0.01, 10), LogEstimate(1.44, 0.01, 10)])
-    assert alike.value == pytest.approx(1.2)
-    assert apart.value == pytest.approx(1.2)
-    assert alike.error == pytest.approx(0.01 / math.sqrt(2))
-    # the logs are ±0.1823 apart from their mean; their standard error is 0.1823
-    assert apart.error == pytest.approx(math.log(1.2), rel=1e-6)
+    alike, apart = [
+        [LogEstimate(a, 0.01, 10), LogEstimate(b, 0.01, 10)] for a, b in ((1.2, 1.2), (1.0, 1.44))
+    ]
+    assert scatter([alike]) == (0.0, 1)
+    # the logs are ±0.1823 apart from their mean: a standard deviation of 0.2578, and 0.1823 for the mean of two
+    assert scatter([apart])[0] == pytest.approx(math.sqrt(2) * math.log(1.2))
+    assert scatter([apart, alike]) == (pytest.approx(math.log(1.2)), 2)
+    assert pooled(alike, scatter([alike])).value == pytest.approx(1.2)
+    assert pooled(alike, scatter([alike])).error == pytest.approx(0.01 / math.sqrt(2))
+    assert pooled(apart, scatter([apart])).value == pytest.approx(1.2)
+    assert pooled(apart, scatter([apart])).error == pytest.approx(math.log(1.2))
+    assert pooled(apart, scatter([apart])).freedom == 1
+    assert pooled([LogEstimate(1.3, 0.02, 7)]) == LogEstimate(pytest.approx(1.3), 0.02, pytest.approx(7))
 
 
 def test_the_geometric_mean_takes_the_ends_along() -> None:

@@ -41,7 +41,9 @@ def test_a_plain_server_that_differs_from_itself_is_the_noise_floor() -> None:
 
 
 def test_where_nothing_is_known_of_the_certainty_the_number_speaks() -> None:
-    assert lossy(record(compared(*[None] * 5)), None) == ()  # nothing to compare the number with
+    assert lossy(record(compared(None)), None) == ()
+    assert lossy(record(compared(None)), compared()) == ()  # one re-ask that went another way is no evidence
+    assert lossy(record(compared(*[None] * 60)), None)
     assert lossy(record(compared(*[None] * 5)), compared(*[None] * 4)) == ()
     (reason,) = lossy(record(compared(*[None] * 60)), compared(*[None] * 4))
     assert "more than the plain server differs from itself" in reason
@@ -67,3 +69,8 @@ def test_the_first_difference() -> None:
     assert first_difference((1, 2, 3), (1, 2, 3)) is None
     assert first_difference((1, 2, 3), (1, 9, 3)) == 1
     assert first_difference((1, 2), (1, 2, 3)) == 2
+
+
+def test_nothing_compared_is_neither_equal_nor_different() -> None:
+    assert compared(of=0).equal is None
+    assert compared(of=4).equal is True

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sweeper.records import FailureClass, TrialState
+from sweeper.records import EndedBy, FailureClass, TrialState
 from sweeper.server.command import Address
 from sweeper.server.prepare import prepare_engine
 from sweeper.server.process import fresh_address
@@ -24,13 +24,13 @@ from tests.command_line import servers
 from tests.conftest import WriteStudy
 
 
-def run(write_study: WriteStudy, tmp_path: Path, fault: str, **changes: Any) -> Any:
+def run(write_study: WriteStudy, tmp_path: Path, fault: str, which: int = 1, **changes: Any) -> Any:
     """A trial of draft a whose server has a fault."""
     env = {"FAKE_FAULTS": json.dumps({"draft_a": fault}), "FAKE_STATE": str(tmp_path)}
     extra = changes.pop("extra_args", {})
     study = load_study_file(write_study(engine={"env": env, "extra_args": extra}, **changes))
     plan = TrialPlan(study, prepare_engine(study), plan_prompts(study, read_conversations(study)))
-    candidate = enumerate_space(study.space).candidates[1]
+    candidate = enumerate_space(study.space).candidates[which]
     result = run_trial(plan, TrialOrder(candidate, study.workload.loads), tmp_path / "server.log", Watch())
     assert servers(str(tmp_path)) == []
     return result
@@ -109,3 +109,63 @@ def test_a_leak_keeps_what_was_measured(
     result = run(write_study, tmp_path, "")
     assert result.record.state is TrialState.COMPLETE
     assert "2.0 GiB on GPU 0" in result.leak
+
+
+def test_a_server_that_slows_down_halfway_is_called_unstable(write_study: WriteStudy, tmp_path: Path) -> None:
+    measurement = {"min_requests": 32, "max_requests": 32}
+    workload = {"concurrency": [1]}
+    steady = run(write_study, tmp_path, "", workload=workload, measurement=measurement).record.load_points[0]
+    slowing = run(write_study, tmp_path, "slows_down", workload=workload, measurement=measurement)
+    assert not steady.unstable
+    assert slowing.record.state is TrialState.COMPLETE
+    [point] = slowing.record.load_points
+    assert point.unstable
+    assert point.drift.high < 0.9
+    assert point.warmup.steady
+    assert point.warmup.requests == 4
+    assert point.ended_by is EndedBy.REQUESTS
+
+
+def test_merged_chunks_and_text_after_the_end_are_named(write_study: WriteStudy, tmp_path: Path) -> None:
+    path = write_study()  # creates the target
+    (path.parent / "target" / "config.json").write_text(json.dumps({"eos_token_id": list(range(0, 2048, 4))}))
+    record = run(write_study, tmp_path, "merged_chunks", workload={"max_new_tokens": 64}).record
+    notes = [note.split(":")[0] for note in record.load_points[0].notes]
+    assert notes == ["AFTER THE END", "MERGED CHUNKS"]
+
+
+def test_outputs_that_nobody_could_use_are_not_timed(write_study: WriteStudy, tmp_path: Path) -> None:
+    record = run(write_study, tmp_path, "one_token").record
+    assert record.failure.kind is FailureClass.OUTPUT
+    assert "2 of 2 outputs repeat one token, the first of them id 7" in record.failure.message
+    assert record.load_points == ()
+
+
+def test_an_algorithm_that_learns_is_measured_cold_and_warm(write_study: WriteStudy, tmp_path: Path) -> None:
+    record = run(write_study, tmp_path, "", which=0, space={"grids": [{"algorithm": "NGRAM"}]}).record
+    assert record.state is TrialState.COMPLETE
+    assert [str(p.load) for p in record.load_points] == ["c=1", "c=1 warm", "c=4", "c=4 warm"]
+
+
+def test_a_workload_that_samples_is_compared_on_greedy_requests_of_its_own(
+    write_study: WriteStudy, tmp_path: Path
+) -> None:
+    result = run(
+        write_study, tmp_path, "", workload={"temperature": 0.8}, measurement={"quality_requests": 5}
+    )
+    assert result.record.state is TrialState.COMPLETE
+    assert len(result.outputs) == 5
+    assert not set(result.outputs) & {r.prompt for r in result.requests}
+
+
+def test_simulated_acceptance_is_on_record(
+    write_study: WriteStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SGLANG_SIMULATE_ACC_LEN", "3.5")
+    assert run(write_study, tmp_path, "").record.simulated == "SGLANG_SIMULATE_ACC_LEN=3.5"
+
+
+def test_open_loops_are_loads_of_their_own(write_study: WriteStudy, tmp_path: Path) -> None:
+    record = run(write_study, tmp_path, "", workload={"concurrency": [1], "request_rates": [40.0]}).record
+    assert [str(p.load) for p in record.load_points] == ["c=1", "40.0/s"]
+    assert record.load_points[1].output_tok_s.value == pytest.approx(40 * 16, rel=0.6)

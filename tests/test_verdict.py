@@ -1,5 +1,7 @@
 """Who is measured again, and who wins."""
 
+from dataclasses import replace
+
 from sweeper.records import ConfirmationRound, Interval, Load, TrialRecord, TrialState
 from sweeper.speculation import NO_SPECULATION, SpeculationConfig
 from sweeper.verdict import Contender, confirmed_speedups, finalists, over_objective, winner
@@ -34,11 +36,24 @@ def round_of(number: int, speedups: dict[int, dict[str, tuple[float, float, floa
 
 def test_confirmed_speedups_are_pooled_over_the_rounds() -> None:
     rounds = [round_of(1, {3: {"c=1": (1.0, 0.01, 9)}}), round_of(2, {3: {"c=1": (1.44, 0.01, 9)}})]
-    assert round(confirmed_speedups(rounds, 3)[Load(1)].value, 6) == 1.2
-    assert confirmed_speedups(rounds, 4) == {}
+    found = confirmed_speedups(rounds)[3][Load(1)]
+    assert round(found.value, 6) == 1.2
+    assert found.freedom == 1  # two launches say little of how much launches differ
+    assert found.interval.low < 1
+    assert 4 not in confirmed_speedups(rounds)
 
 
-def test_a_round_that_failed_leaves_nothing_confirmed() -> None:
-    rounds = [round_of(1, {3: {"c=1": (1.3, 0.01, 9)}}), round_of(2, {3: {}})]
-    assert confirmed_speedups(rounds, 3) == {}
+def test_how_much_launches_differ_is_learnt_from_all_finalists() -> None:
+    rounds = [
+        round_of(1, {3: {"c=1": (1.30, 0.001, 9)}, 4: {"c=1": (1.30, 0.001, 9)}}),
+        round_of(2, {3: {"c=1": (1.33, 0.001, 9)}, 4: {"c=1": (1.30, 0.001, 9)}}),
+    ]
+    both = confirmed_speedups(rounds)
+    assert both[3][Load(1)].freedom == both[4][Load(1)].freedom == 2
+    assert both[3][Load(1)].error == both[4][Load(1)].error > 0.001
+
+
+def test_a_trial_that_failed_in_a_round_is_not_confirmed() -> None:
+    failed = replace(round_of(2, {3: {}}), failures={3: "CRASH: planted"})
+    assert confirmed_speedups([round_of(1, {3: {"c=1": (1.3, 0.01, 9)}}), failed]) == {}
     assert over_objective({}, [Load(1)]) is None

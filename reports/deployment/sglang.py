@@ -54,9 +54,7 @@ def evidence(report: StudyReport, trial: TrialRow | None) -> list[str]:
                 f"accept length {row.accept_length.value:.3f} (pays above {row.break_even_accept_length:.3f})"
             )
         if not trial.confirmed:
-            lines.append(
-                "Not measured again (confirmation.repeats: 0): the best of many is too good by some luck."
-            )
+            lines.append("Not measured again: the best of many is too good by some luck.")
         for bucket, found in trial.break_even.items():
             lines.append(f"Break-even{f' at {bucket} input tokens' if bucket else ''}: {found}.")
         equal = {True: "equal the baseline's", False: "DIFFER from the baseline's", None: "were not compared"}

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from sweeper.acceptance import add_histograms
-from sweeper.intervals import Array, LogEstimate, product, quotient, rate, ratio
-from sweeper.load.window import steady_window, step_arrivals, steps, within
+from sweeper.intervals import UNKNOWN_ERROR, Array, LogEstimate, product, quotient, rate, ratio
+from sweeper.load.window import steady_window, step_progress, steps, within
 from sweeper.records import EndedBy, Interval, Load, LoadPoint, Quantiles, RequestRecord, Warmup
 
 MOST_MERGED = 0.01
@@ -53,8 +53,7 @@ class LoadData:
 def load_point(data: LoadData, expected: Expectation) -> LoadPoint:
     """The statistics of one load.
 
-    The rate is what arrived in the steady window, over its length; its interval comes from blocks of requests that
-    follow each other (``sweeper.intervals``).
+    The rate is what arrived in the steady window, over its length; ``sweeper.intervals`` says how sure it is.
 
     Raises:
         FailedLoadError: any request failed, was cached where the cache must be off, or came without the counters that
@@ -75,7 +74,6 @@ def load_point(data: LoadData, expected: Expectation) -> LoadPoint:
     return LoadPoint(
         load=data.load,
         requests=len(requests),
-        failed=0,
         output_tok_s=rate_estimate(requests, window).interval,
         plain_tok_s=float(tokens.sum() / (max(r.done_s for r in requests) - min(r.sent_s for r in requests))),
         window_s=window[1] - window[0],
@@ -83,7 +81,7 @@ def load_point(data: LoadData, expected: Expectation) -> LoadPoint:
         histogram=add_histograms(r.histogram for r in requests if r.histogram),
         step_time_s=float((e2e - ttft).sum() / rounds.sum()),
         ttft_s=quantiles(ttft),
-        tpot_s=quantiles((e2e - ttft) / np.maximum(tokens - 1, 1)),
+        tpot_s=quantiles((e2e - ttft)[tokens > 1] / (tokens - 1)[tokens > 1]),
         e2e_s=quantiles(e2e),
         ended_by=data.ended_by,
         drift=drift,
@@ -102,7 +100,7 @@ def quantiles(values: Array) -> Quantiles:
 
 def _steps(request: RequestRecord, speculates: bool) -> int:
     """V, or the tokens after the first where there is no speculation."""
-    return (request.verify_rounds or 0) if speculates else request.completion_tokens - 1
+    return (request.verify_rounds or 0) if speculates else max(0, request.completion_tokens - 1)
 
 
 def rate_estimate(requests: Sequence[RequestRecord], window: tuple[float, float]) -> LogEstimate:
@@ -115,7 +113,7 @@ def rate_estimate(requests: Sequence[RequestRecord], window: tuple[float, float]
 
 def step_rate(requests: Sequence[RequestRecord], window: tuple[float, float]) -> LogEstimate:
     """Steps per second over all requests, from slices of time."""
-    return rate(step_arrivals(requests, window), window[1] - window[0])
+    return rate(step_progress(requests, window), window[1] - window[0])
 
 
 def tokens_per_step(requests: Sequence[RequestRecord]) -> LogEstimate:
@@ -131,7 +129,9 @@ def precise(requests: Sequence[RequestRecord], load: Load, target: float) -> boo
     if any(r.error for r in requests):
         return False
     start, _ = steady_window(requests, load)
-    window = (start, max(r.done_s for r in requests))
+    done = sorted(r.done_s for r in requests)
+    # The last completions let requests begin that are still under way and unknown here.
+    window = (start, done[-min(len(done), max(load.concurrency, 1))])
     duration = sum(r.e2e_s for r in requests) / len(requests)
     if window[1] - start < LEAST_ROUNDS * duration:
         return False
@@ -139,17 +139,17 @@ def precise(requests: Sequence[RequestRecord], load: Load, target: float) -> boo
 
 
 def _drift(data: LoadData, window: tuple[float, float], tolerance: float) -> tuple[Interval, bool]:
-    """The second half's speed over the first's, of the rate or of the steps, whichever moved more surely.
+    """The second half's step rate over the first's, and whether it surely moved by more than the tolerance.
 
-    The rate of a speculating server scatters with the prompts; its steps tell a server that slows down from one
-    whose prompts became harder.
+    Steps, not tokens: the rate of a speculating server scatters with the prompts, and their becoming harder is no
+    fault of the server's.
     """
     middle = sum(window) / 2
     halves = [(middle, window[1]), (window[0], middle)]
-    rates = [rate_estimate(data.requests, half) for half in halves]
-    steps_per_s = [step_rate(data.requests, half) for half in halves]
-    moves = [quotient(*rates).interval, quotient(*steps_per_s).interval]
-    drift = max(moves, key=lambda m: max(m.low, 1 / m.high))
+    later, earlier = (step_rate(data.requests, half) for half in halves)
+    if not later.value or not earlier.value:
+        return LogEstimate(1.0, UNKNOWN_ERROR, 1.0).interval, False
+    drift = quotient(later, earlier).interval
     surely = drift.low > 1 or drift.high < 1
     return drift, surely and abs(math.log(drift.value)) > math.log1p(tolerance)
 

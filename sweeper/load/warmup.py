@@ -13,7 +13,7 @@ from sweeper.load.statistics import require_answers
 from sweeper.records import Load, RequestRecord, Warmup
 from sweeper.workload.prompts import Prompt
 
-MAX_NEW_TOKENS = 32
+MAX_NEW_TOKENS = 16
 """Steps are what must become steady, and short outputs show many prefills and decodes soon."""
 
 

@@ -19,13 +19,15 @@ def steady_window(requests: Sequence[RequestRecord], load: Load) -> tuple[float,
 
     Closed loop: from the first completed request to the first worker that has no further one. All slots are in use
     throughout, and since it begins and ends with a completion it holds as many prefills as decodes. Open loop: from
-    the first request sent to the last one. Where that leaves nothing, the whole time.
+    the first request sent to the last one. Where that leaves too little, the whole time.
     """
     sent = sorted(r.sent_s for r in requests)
     done = sorted(r.done_s for r in requests)
     whole = (sent[0], done[-1])
     if load.open_loop:
-        return (sent[0], sent[-1]) if sent[-1] > sent[0] else whole
+        # As many tokens must arrive before the last request as would afterwards, or nothing steady was seen.
+        early = sum(r.done_s <= sent[-1] for r in requests)
+        return (sent[0], sent[-1]) if 2 * early > len(requests) else whole
     # A worker that is idle never comes back: all of them were busy for the last time after this send.
     full = [at for i, at in enumerate(sent, start=1) if i - bisect_right(done, at) == load.concurrency]
     if not full:
@@ -49,12 +51,17 @@ def steps(request: RequestRecord) -> int:
     return 1 + (max(0, request.completion_tokens - 1) if rounds is None else rounds)
 
 
-def step_arrivals(requests: Sequence[RequestRecord], window: tuple[float, float]) -> NDArray[np.float64]:
-    """Steps [SLICES] whose tokens arrived in each of equally long slices of a window.
+def step_progress(requests: Sequence[RequestRecord], window: tuple[float, float]) -> NDArray[np.float64]:
+    """Steps [SLICES] that all requests made in each of equally long slices of a window.
 
-    A chunk is one step unless something merges chunks; then a request's steps are shared out over its chunks.
+    A step is spread over the time since the request's last one, so that where a slice is cut makes no difference; a
+    batch's tokens arrive all at once. A chunk is one step unless something merges chunks; then a request's steps are
+    shared out over its chunks.
     """
-    times = [np.asarray(r.arrival_s) for r in requests if r.arrival_s]
-    weights = [np.full(len(r.arrival_s), steps(r) / len(r.arrival_s)) for r in requests if r.arrival_s]
-    counts, _ = np.histogram(np.concatenate(times), SLICES, window, weights=np.concatenate(weights))
-    return counts.astype(np.float64)
+    edges = np.linspace(*window, SLICES + 1)
+    progress = np.zeros(SLICES + 1)
+    for r in requests:
+        if r.arrival_s:
+            made = np.linspace(0, steps(r), len(r.arrival_s) + 1)
+            progress += np.interp(edges, (r.sent_s, *r.arrival_s), made)
+    return np.diff(progress)

@@ -23,6 +23,8 @@ from sweeper.workload.prompts import plan_prompts, read_conversations
 from tests.command_line import servers
 from tests.conftest import WriteStudy
 
+pytestmark = pytest.mark.xdist_group("one Ray")
+
 
 @pytest.fixture(scope="module", autouse=True)
 def two_fake_gpus() -> Iterator[None]:

@@ -25,7 +25,7 @@ from sweeper.stored_trial import config_of
 from sweeper.testbed.environment import server_environment
 from tests.command_line import servers, start_sweeper, sweeper
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.measures, pytest.mark.timeout(900)]
 
 KILLED = "--speculative-eagle-topk 4"
 
@@ -80,8 +80,9 @@ def finished(testbed: Path, tmp_path_factory: pytest.TempPathFactory) -> Finishe
             "max_new_tokens": 64,
             "ignore_eos": True,
         },
-        "measurement": {"min_requests": 8, "rounds": 2},
-        "search": {"sampler": "grid"},
+        "measurement": {"min_requests": 8, "rounds": 2, "max_requests": 8, "warmup_seconds": 8},
+        "search": {"sampler": "grid", "prune": False},
+        "confirmation": {"finalists": 1, "repeats": 1},
         "baseline": {"cache_dir": str(path / "baselines")},
         "resources": {"cpus_per_server": 2},
         "runs_dir": str(path / "runs"),
@@ -171,8 +172,21 @@ def test_the_report_ranks_a_chain_above_the_baseline(finished: Finished) -> None
     report = json.loads(sweeper("report", str(finished.run), "--json").stdout)
     best = report["trials"][0]
     assert best["number"] == report["winner"]
+    assert best["confirmed"]["low"] > 1
     assert best["loads"][0]["speedup"]["value"] > 1.1
-    assert best["loads"][0]["accept_length"] > best["loads"][0]["break_even_accept_length"]
+    assert best["loads"][0]["accept_length"]["value"] > best["loads"][0]["break_even_accept_length"]
+
+
+def test_the_baseline_repeats_its_own_outputs(finished: Finished) -> None:
+    floor = json.loads(sweeper("report", str(finished.run), "--json").stdout)["noise_floor"]
+    assert floor["compared"] == 16
+    assert all(d["gap"] is not None and d["gap"] <= floor["near_tie"] for d in floor["divergences"])
+
+
+def test_every_number_can_be_computed_again_from_the_requests(finished: Finished) -> None:
+    done = sweeper("report", str(finished.run), "--recompute")
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout.split("stored ones by ")[1].split()[0]) < 1e-6
 
 
 @contextmanager

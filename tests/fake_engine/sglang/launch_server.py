@@ -2,10 +2,10 @@
 
 The environment variable FAKE_FAULTS holds JSON: {"<draft path's last part>": "<fault>"} with the faults
 ``crash_at_start``, ``crash_while_serving``, ``error_in_stream``, ``abort``, ``no_counters``, ``other_tokens``,
-``hang``, ``no_finish`` (the stream just ends), ``merged_chunks`` (four steps in one), ``slows_down`` (to a third of
-its speed after 24 requests), ``other_steps`` (it says it runs 1/1/2), ``out_of_memory`` (above a memory share of 0.8)
-and ``port_taken`` (once; FAKE_STATE names a directory to remember it in); "" as the key means the launch without a
-draft.
+``one_token`` (over and over), ``hang``, ``no_finish`` (the stream just ends), ``merged_chunks`` (four steps in one),
+``slows_down`` (to a third of its speed after 24 requests), ``other_steps`` (it says it runs 1/1/2), ``out_of_memory``
+(above a memory share of 0.8) and ``port_taken`` (once; FAKE_STATE names a directory to remember it in); "" as the key
+means the launch without a draft.
 """
 
 from __future__ import annotations
@@ -46,6 +46,9 @@ def number(name: str) -> int:
 ARGS = parse()
 STEPS, TOPK = number("speculative_num_steps"), number("speculative_eagle_topk")
 TOKENS = STEPS + 1 if TOPK == 1 else number("speculative_num_draft_tokens")
+if ARGS.speculative_algorithm == "NGRAM":
+    TOPK = number("speculative_ngram_max_bfs_breadth")
+    STEPS = max(1, TOKENS // TOPK)
 FAULT = json.loads(os.environ.get("FAKE_FAULTS", "{}")).get(
     os.path.basename(ARGS.speculative_draft_model_path or ""), ""
 )
@@ -54,6 +57,8 @@ FAULT = json.loads(os.environ.get("FAKE_FAULTS", "{}")).get(
 def target_tokens(prompt: str, count: int) -> list[int]:
     """The target's greedy output: a fixed function of the prompt."""
     tokens = [zlib.crc32(f"{prompt} {i}".encode()) % 2048 for i in range(count)]
+    if FAULT == "one_token":
+        return [7] * count
     if FAULT == "other_tokens":
         tokens[8:] = [(token + 1) % 2048 for token in tokens[8:]]
     return tokens
