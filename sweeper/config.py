@@ -327,6 +327,9 @@ class Search(Section):
     objective_load: Annotated[list[int], BeforeValidator(_as_list)] | None = Field(
         None, description="concurrency to win at (several: geometric mean of speedups); default: the lowest"
     )
+    objective_rate: Annotated[list[float], BeforeValidator(_as_list)] | None = Field(
+        None, description="request rates to win at, by latency; alone or together with objective_load"
+    )
     prune: bool = Field(
         True,
         description="measure the objective loads first, and skip the others of a config that is surely slower there "
@@ -391,13 +394,17 @@ class StudyConfig(Section):
         for load in self.search.objective_load or ():
             if load not in self.workload.concurrency:
                 raise ValueError(f"search.objective_load {load} is not among workload.concurrency")
+        for rate in self.search.objective_rate or ():
+            if rate not in self.workload.request_rates:
+                raise ValueError(f"search.objective_rate {rate:g} is not among workload.request_rates")
         return self
 
     @property
     def objective_loads(self) -> tuple[Load, ...]:
-        """The loads to win at: every input length of the objective concurrencies."""
-        levels = self.search.objective_load or self.workload.concurrency[:1]
-        return tuple(load for load in self.workload.loads if load.concurrency in levels)
+        """The loads to win at: every input length of the objective concurrencies and rates."""
+        rates = self.search.objective_rate or []
+        levels = self.search.objective_load or ([] if rates else self.workload.concurrency[:1])
+        return tuple(x for x in self.workload.loads if x.concurrency in levels or x.rate in rates)
 
     @property
     def gpus_per_server(self) -> float:

@@ -210,12 +210,13 @@ def test_a_hopeless_config_is_pruned_and_what_it_gave_is_kept(write_study: Write
 
 
 def test_an_interrupted_confirmation_is_made_up_for(write_study: WriteStudy) -> None:
-    path = write_study(search={"max_trials": 1}, confirmation={"repeats": 0})
+    chain = {"grids": [{"algorithm": "EAGLE3", "drafts": "a", "num_steps": 3}]}
+    path = write_study(space=chain, confirmation={"repeats": 0})
     assert sweeper("run", str(path)).returncode == 0
     assert (
         "not confirmed by a second measurement" in sweeper("report", str(path.parent / "runs/small")).stdout
     )
-    path = write_study(search={"max_trials": 1}, confirmation={"repeats": 1})
+    path = write_study(space=chain, confirmation={"repeats": 1})
     done = sweeper("run", str(path))
     assert "confirmation 1 of 1" in done.stdout
     assert "trial 0 done" not in done.stdout
@@ -247,10 +248,14 @@ def test_interrupt_and_resume(write_study: WriteStudy) -> None:
     """Ctrl-C in the second trial: servers stop, the study is resumable, the same command finishes it."""
     path = write_study(workload={"max_new_tokens": 200})
     process = start_sweeper("run", str(path))
-    wait_for_first_result(path, process)
+    lock = path.parent / "runs" / "small" / "driver.lock"
+    while not (lock.exists() and lock.read_text()):
+        assert process.poll() is None
+        time.sleep(0.1)
     second = sweeper("run", str(path))
     assert second.returncode == 2
     assert f"driven by another process (pid {process.pid}" in second.stderr
+    wait_for_first_result(path, process)
     process.send_signal(signal.SIGINT)
     assert process.wait(90) == 130
     assert servers(str(path.parent)) == []

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from sweeper.errors import StudyFileError, SweeperError
+from sweeper.records import Load
 from sweeper.study_file import expand, load_study_file
 from tests.conftest import WriteStudy
 
@@ -171,3 +172,29 @@ def test_unusable_paths(write_study: WriteStudy, where: str) -> None:
 def test_endless_ranges_are_refused(write_study: WriteStudy) -> None:
     grid = {"algorithm": "EAGLE3", "num_steps": {"min": 1, "max": 10**9}}
     assert "at most 1000 values" in complaint(write_study(space={"grids": [grid]}))
+
+
+def test_a_latency_objective_is_a_request_rate(write_study: WriteStudy) -> None:
+    workload = {"concurrency": [1, 4], "request_rates": [2.0]}
+    by_rate = load_study_file(write_study(workload=workload, search={"objective_rate": 2.0}))
+    assert [str(load) for load in by_rate.objective_loads] == ["2.0/s"]
+    both = load_study_file(
+        write_study(workload=workload, search={"objective_rate": 2.0, "objective_load": 4})
+    )
+    assert [str(load) for load in both.objective_loads] == ["c=4", "2.0/s"]
+    with pytest.raises(StudyFileError, match="objective_rate 3 is not among workload.request_rates"):
+        load_study_file(write_study(workload=workload, search={"objective_rate": 3.0}))
+
+
+def test_input_lengths_multiply_the_loads(write_study: WriteStudy) -> None:
+    study = load_study_file(write_study(workload={"input_lengths": [[1, 63], [64, 1023]]}))
+    assert [str(load) for load in study.workload.loads] == [
+        "c=1 in=1-63",
+        "c=1 in=64-1023",
+        "c=4 in=1-63",
+        "c=4 in=64-1023",
+    ]
+    assert len(study.objective_loads) == 2
+    assert all(Load.parse(str(load)) == load for load in study.workload.loads)
+    with pytest.raises(StudyFileError, match="do not overlap"):
+        load_study_file(write_study(workload={"input_lengths": [[1, 64], [64, 128]]}))

@@ -189,11 +189,14 @@ def what_stays(before: set[str], patience_s: float = 120) -> set[str]:
 
 
 def traces() -> set[str]:
-    """What servers could leave: shared memory, temporary files of sweeper, port locks."""
+    """What servers could leave: shared memory, temporary files of sweeper, port locks.
+
+    The scratch of an actor that was killed stays until the next actor comes; there are none here.
+    """
     import tempfile
 
     here = Path(tempfile.gettempdir())
-    own = [*here.glob("sweeper-ports/*"), *(p for p in here.glob("sweeper-*") if p.name != "sweeper-ports")]
+    own = [*here.glob("sweeper-ports/*"), *here.glob("sweeper-server-*")]
     return {str(p) for p in [*Path("/dev/shm").iterdir(), *own]}
 
 
