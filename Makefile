@@ -29,11 +29,11 @@ demo: setup
 	$(BIN)/sweeper testbed build
 	$(BIN)/sweeper run search_spaces/cpu_tiny.yaml $(if $(NAME),--name $(NAME))
 
-# What measures runs alone; most of the rest waits for processes, so two at a time.
+# Real servers have the machine to themselves; most of the rest waits for processes, so two at a time.
 test: setup
 	$(BIN)/sweeper testbed build
-	$(BIN)/pytest -m "measures and not slow"
-	$(BIN)/pytest -m "not measures and not slow" -n 2 --dist loadgroup
+	$(BIN)/pytest -m "e2e and not slow"
+	$(BIN)/pytest -m "not e2e and not slow" -n 2 --dist loadgroup
 
 test-all: test
 	$(BIN)/pytest -m slow

@@ -25,7 +25,7 @@ from sweeper.stored_trial import config_of
 from sweeper.testbed.environment import server_environment
 from tests.command_line import servers, start_sweeper, sweeper
 
-pytestmark = [pytest.mark.e2e, pytest.mark.measures, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 KILLED = "--speculative-eagle-topk 4"
 
