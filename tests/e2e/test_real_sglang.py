@@ -20,6 +20,9 @@ import requests
 import yaml
 from optuna.trial import FrozenTrial, TrialState
 
+from reports.deployment.sglang import sglang_yaml
+from reports.study_report import build_report
+from sweeper.run_directory import RunDirectory, read_run
 from sweeper.server.process import ServerProcess, fresh_address, session_members
 from sweeper.stored_trial import config_of
 from sweeper.testbed.environment import server_environment
@@ -168,18 +171,26 @@ def test_counters_are_consistent(finished: Finished) -> None:
         assert point["output_tok_s"]["low"] < point["output_tok_s"]["value"] < point["output_tok_s"]["high"]
 
 
-def test_the_report_ranks_a_chain_above_the_baseline(finished: Finished) -> None:
+def test_the_report_ranks_what_was_measured_and_crowns_only_what_is_sure(finished: Finished) -> None:
+    """How fast which config is depends on the machine's mood; what follows from it does not."""
     report = json.loads(sweeper("report", str(finished.run), "--json").stdout)
-    best = report["trials"][0]
-    assert best["number"] == report["winner"]
-    assert best["confirmed"]["value"] > 1.1
-    assert best["loads"][0]["speedup"]["value"] > 1.1
-    assert best["loads"][0]["accept_length"]["value"] > best["loads"][0]["break_even_accept_length"]
+    best, second, failed = report["trials"]
+    assert best["objective"]["value"] > 0.5
+    assert second["objective"] is not None
+    assert failed["failure_class"] == "CRASH"
+    assert best["loads"][0]["accept_length"]["value"] > 2
+    sure = [t["number"] for t in (best, second) if (t["confirmed"] or t["objective"])["low"] > 1]
+    assert (report["winner"] in sure) if sure else report["winner"] is None
+    assert report["checks"][-1]["drift"]["low"] < report["checks"][-1]["drift"]["value"]
 
 
 def test_the_baseline_repeats_its_own_outputs(finished: Finished) -> None:
-    floor = json.loads(sweeper("report", str(finished.run), "--json").stdout)["noise_floor"]
-    assert floor["compared"] == 16
+    report = json.loads(sweeper("report", str(finished.run), "--json").stdout)
+    floor = report["noise_floor"]
+    if floor is None:  # no check held: the machine's own speed moved too far between them
+        assert all(check["beyond_tolerance"] for check in report["checks"])
+        return
+    assert floor["compared"] >= 16
     assert all(d["gap"] is not None and d["gap"] <= floor["near_tie"] for d in floor["divergences"])
 
 
@@ -199,10 +210,14 @@ def server_from(file: Path, log: Path) -> Iterator[ServerProcess]:
             yield server
 
 
-def test_the_exported_yaml_starts_a_server_with_the_winning_config(finished: Finished) -> None:
-    done = json.loads(sweeper("export", str(finished.run), "--format", "sglang", "--json").stdout)
-    winner = config_of(finished.trials[done["trial"]])
-    with server_from(Path(done["path"]), finished.path / "export.log") as server:
+def test_an_exported_yaml_starts_a_server_with_its_config(finished: Finished) -> None:
+    config, study = read_run(RunDirectory(finished.run))
+    report = build_report(config, study)
+    [chain] = [trial for trial in report.trials if trial.config.shape == "4/1/5"]
+    winner = chain.config
+    file = finished.path / "chain.yaml"
+    file.write_text(sglang_yaml(config, report, chain))
+    with server_from(file, finished.path / "export.log") as server:
         assert server.client.info().effective(winner) == winner
         reply = requests.post(
             f"{server.address.url}/generate",
