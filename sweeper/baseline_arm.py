@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from sweeper.baseline import BaselineCache, baseline_key, make_baseline
-from sweeper.breakeven import Arm, speedup
+from sweeper.breakeven import speedup_at
 from sweeper.errors import SweeperError
 from sweeper.intervals import geometric_mean
 from sweeper.records import Baseline, BaselineCheck, OutputComparison, TrialResult, TrialState
@@ -121,8 +121,7 @@ class BaselineArm:
             finished = self.servers.wait(1.0)
             self.tick()
         result = finished[0][1]
-        self.run.write_log(tag, result.log)
-        self.run.write_requests(tag, result.requests)
+        self.run.write_result(tag, result)
         return result
 
 
@@ -152,8 +151,7 @@ def baseline_check(plan: TrialPlan, baseline: Baseline, now: TrialResult, when: 
     except SweeperError as error:
         return BaselineCheck(when, now.server, None, True, str(error).splitlines()[0], checked_at=checked_at)
     speeds = [
-        speedup(Arm(load, now.requests_at(load)), Arm(load, baseline.requests_at(load))).interval
-        for load in plan.study.objective_loads
+        speedup_at(load, now.requests, baseline.requests).interval for load in plan.study.objective_loads
     ]
     drift = geometric_mean(speeds)
     surely = drift.low > 1 or drift.high < 1

@@ -62,6 +62,14 @@ def speedup(ours: Arm, baseline: Arm) -> LogEstimate:
     return replace(product(per_step, quotient(*moods)), value=speeds[0] / speeds[1])
 
 
+def speedup_at(load: Load, ours: Sequence[RequestRecord], plain: Sequence[RequestRecord]) -> LogEstimate:
+    """``speedup`` at a load, from the requests that two servers answered at all their loads."""
+    arms = [
+        Arm(load, [r for r in found if r.load == str(at)]) for found, at in ((ours, load), (plain, load.cold))
+    ]
+    return speedup(*arms)
+
+
 def _influences(requests: Sequence[RequestRecord], costs: Sequence[float]) -> Array:
     """By how much each request [requests] moves the log of tokens per cost."""
     return influences(np.array([r.completion_tokens for r in requests], float), np.array(costs, float))

@@ -284,7 +284,9 @@ def report(
     run: Run,
     recompute: Annotated[
         bool,
-        typer.Option("--recompute", help="compute every number again from the raw requests, and compare"),
+        typer.Option(
+            "--recompute", help="compute load points and speedups again from the raw requests, and compare"
+        ),
     ] = False,
     allow_lossy: AllowLossy = False,
     as_json: AsJson = False,

@@ -7,24 +7,22 @@ cancels within two rounds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from sweeper.baseline_arm import TAG as BASELINE
 from sweeper.baseline_arm import baseline_check
-from sweeper.breakeven import Arm, speedup
+from sweeper.breakeven import speedup_at
 from sweeper.records import (
     Baseline,
     BaselineCheck,
     ConfirmationRound,
-    Load,
-    RequestRecord,
     TrialResult,
     TrialState,
 )
 from sweeper.run_directory import RunDirectory
 from sweeper.server.failures import ADVICE, Remedy
 from sweeper.space import Candidate
-from sweeper.stored_trial import label
+from sweeper.stored_trial import label, speedups_json
 from sweeper.surroundings import NO_CANDIDATE, Servers
 from sweeper.trial_order import TrialOrder, TrialPlan
 
@@ -94,8 +92,7 @@ class Confirmation:
             finished = self.servers.wait(1.0)
             self.tick(stage)
         result = finished[0][1]
-        self.run.write_log(tag, result.log)
-        self.run.write_requests(tag, result.requests)
+        self.run.write_result(tag, result)
         if result.record.state is TrialState.INTERRUPTED:
             raise KeyboardInterrupt
         return result
@@ -105,17 +102,8 @@ def speedups(ours: TrialResult, plain: TrialResult) -> dict[str, tuple[float, fl
     """By load's name, over the baseline of the same round; nothing for a trial that failed."""
     if ours.record.failure:
         return {}
-    loads = [point.load for point in ours.record.load_points]
-    return {str(load): rate_against(load, ours.requests, plain.requests) for load in loads}
-
-
-def rate_against(
-    load: Load, ours: Sequence[RequestRecord], plain: Sequence[RequestRecord]
-) -> tuple[float, float, float]:
-    """Speedup at a load from the requests of all loads: value, standard error of its log, degrees of freedom."""
-    arms = [[r for r in found if r.load == str(at)] for found, at in ((ours, load), (plain, load.cold))]
-    estimate = speedup(Arm(load, arms[0]), Arm(load, arms[1]))
-    return estimate.value, estimate.error, estimate.freedom
+    points = ours.record.load_points
+    return speedups_json({p.load: speedup_at(p.load, ours.requests, plain.requests) for p in points})
 
 
 def _spoiled(ours: TrialResult, plain: TrialResult) -> bool:

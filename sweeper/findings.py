@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 import optuna
 from optuna.trial import FrozenTrial
 
-from sweeper.breakeven import Arm, speedup
-from sweeper.confirmation import rate_against
+from sweeper.breakeven import speedup_at
 from sweeper.errors import SweeperError
 from sweeper.load.statistics import Expectation, FailedLoadError, LoadData, load_point
 from sweeper.records import (
@@ -26,7 +25,7 @@ from sweeper.records import (
 from sweeper.request_table import read_requests
 from sweeper.run_directory import RunDirectory
 from sweeper.search.candidates import REQUEUE, is_proposed
-from sweeper.stored_trial import Speedups, label, record_of, rounds_of, speedups_of
+from sweeper.stored_trial import Speedups, label, record_of, rounds_of, speedups_json, speedups_of
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class Recomputed:
 
 
 def recomputed_findings(study: optuna.Study, run: RunDirectory, tolerance: float) -> Recomputed:
-    """Every load point and every speedup of baseline and trials, from the tables in ``requests/``.
+    """Every load point and every speedup of baseline, trials and confirmation, from the tables in ``requests/``.
 
     ``tolerance`` is the study's ``measurement.drift_tolerance``.
 
@@ -92,11 +91,7 @@ def recomputed_findings(study: optuna.Study, run: RunDirectory, tolerance: float
         requests = read_requests(run.requests(label(number)))
         records[number] = _recomputed(record, requests, tolerance)
         speedups[number] = {
-            load: speedup(
-                Arm(load, [r for r in requests if r.load == str(load)]),
-                Arm(load, baseline.requests_at(load.cold)),
-            )
-            for load in stored.speedups[number]
+            load: speedup_at(load, requests, baseline.requests) for load in stored.speedups[number]
         }
         differences += _differences(records[number], record)
         differences += [
@@ -120,17 +115,15 @@ def _recomputed_round(run: RunDirectory, done: ConfirmationRound) -> Confirmatio
     again = {}
     for trial, by_load in done.speedups.items():
         ours = read_requests(run.requests(f"confirm-{done.number}-{label(trial)}")) if by_load else ()
-        again[trial] = {name: rate_against(Load.parse(name), ours, plain) for name in by_load}
+        again[trial] = speedups_json(
+            {load: speedup_at(load, ours, plain) for load in map(Load.parse, by_load)}
+        )
     return replace(done, speedups=again)
 
 
 def _recomputed(record: TrialRecord, requests: Sequence[RequestRecord], tolerance: float) -> TrialRecord:
-    expected = Expectation(
-        speculates=record.effective.speculates,
-        most_per_step=max(1, record.effective.num_draft_tokens),
-        prefix_cache=True,  # it was judged when it was measured
-        drift_tolerance=tolerance,
-    )
+    # Whether prompts came from the cache was judged when they were measured.
+    expected = Expectation.of(record.effective, prefix_cache=True, drift_tolerance=tolerance)
     return replace(record, load_points=tuple(_points(record, requests, expected)))
 
 

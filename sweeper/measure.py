@@ -121,14 +121,13 @@ class Measuring:
         """Send a load's deck until its rate is known well enough, and keep what came of it."""
         measurement = self.plan.study.measurement
         self.watch.phase(f"measuring {load.in_words()}")
-        cold = load.cold
 
         def enough(requests: Sequence[RequestRecord], now_s: float) -> bool:
             return self.order.short or precise(requests, load, measurement.target_relative_error)
 
         run = self.run(
             Order(
-                self.plan.prompts.by_load[cold],
+                self.plan.prompts.by_load[load.cold],
                 load,
                 least=measurement.least_requests(load),
                 max_seconds=measurement.max_seconds,
@@ -140,7 +139,9 @@ class Measuring:
             self.progress.outputs.update(run.outputs)
         notes = (*after_the_end(run.outputs, end_tokens(self.plan.study.engine.model)), *client_limits(run))
         data = LoadData(load, run.requests, run.ended_by, warmup, run.sources, notes)
-        self.progress.points.append(load_point(data, expectation(self.plan, self.config)))
+        prefix_cache = self.plan.study.workload.prefix_cache
+        expected = Expectation.of(self.config, prefix_cache, measurement.drift_tolerance)
+        self.progress.points.append(load_point(data, expected))
 
     def run(self, order: Order, **sampling: float) -> LoadRun:
         """Raises InterruptedError, ServerDiedError or StalledError where the trial must end here."""
@@ -198,16 +199,6 @@ def read_back(record: TrialRecord, server: ServerProcess, loads: tuple[Load, ...
         overrides=overrides,
         server_version=info.version or record.server_version,
         engine=info.engine,
-    )
-
-
-def expectation(plan: TrialPlan, config: SpeculationConfig) -> Expectation:
-    """What a config's numbers are judged by."""
-    return Expectation(
-        speculates=config.speculates,
-        most_per_step=max(1, config.num_draft_tokens),
-        prefix_cache=plan.study.workload.prefix_cache,
-        drift_tolerance=plan.study.measurement.drift_tolerance,
     )
 
 

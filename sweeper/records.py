@@ -341,9 +341,6 @@ class TrialResult:
     leak: str | None = None
     server: str = ""
 
-    def requests_at(self, load: Load) -> list[RequestRecord]:
-        return [r for r in self.requests if r.load == str(load)]
-
 
 @dataclass(frozen=True)
 class Baseline:

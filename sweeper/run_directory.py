@@ -14,7 +14,7 @@ import yaml
 from sweeper.baseline import read_baseline, write_baseline
 from sweeper.config import StudyConfig
 from sweeper.errors import RunNotFoundError, SweeperError
-from sweeper.records import Baseline, RequestRecord
+from sweeper.records import Baseline, RequestRecord, TrialResult
 from sweeper.request_table import write_requests
 from sweeper.study_file import expand, load_study_file
 
@@ -61,6 +61,11 @@ class RunDirectory:
     def write_requests(self, label: str, requests: Sequence[RequestRecord]) -> None:
         """Raw per-request rows as compressed parquet; units in ``sweeper.records.RequestRecord``."""
         write_requests(self.requests(label), requests)
+
+    def write_result(self, label: str, result: TrialResult) -> None:
+        """The raw data of one launch: its requests and its server's log."""
+        self.write_requests(label, result.requests)
+        self.write_log(label, result.log)
 
     def write_log(self, label: str, log: str) -> None:
         path = self.log(label)

@@ -61,8 +61,9 @@ def record_of(trial: FrozenTrial) -> TrialRecord | None:
     return trial_record_json.validate_python(stored) if stored else None
 
 
-def speedups_json(speedups: Speedups) -> dict[str, list[float]]:
-    return {str(load): [s.value, s.error, s.freedom] for load, s in speedups.items()}
+def speedups_json(speedups: Speedups) -> dict[str, tuple[float, float, float]]:
+    """By load's name: value, standard error of its log, degrees of freedom."""
+    return {str(load): (s.value, s.error, s.freedom) for load, s in speedups.items()}
 
 
 def speedups_from(stored: Mapping[str, Sequence[float]]) -> dict[Load, LogEstimate]:

@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sweeper import records
 from sweeper.baseline import baseline_settings
 from sweeper.baseline_arm import BaselineArm, noise_floor
-from sweeper.breakeven import Arm, speedup
+from sweeper.breakeven import speedup_at
 from sweeper.confirmation import Confirmation
 from sweeper.errors import StudyChangedError, SweeperError
 from sweeper.pruning import Bar
@@ -167,17 +167,19 @@ class Sweep:
         return chosen if len(together) < self.config.confirmation.repeats else {}
 
     def _finalists(self) -> dict[int, Candidate]:
-        contenders = []
+        chosen = finalists(self._contenders(), self.config.confirmation.finalists)
+        return {c.number: self.by_config[c.config] for c in chosen if c.config in self.by_config}
+
+    def _contenders(self) -> list[Contender]:
+        """The complete trials that may win: those that keep the target's output, unless a person allows others."""
+        floor = noise_floor(self._checks())
+        found = []
         for trial in self._trials():
             record = record_of(trial) if trial.state == TrialState.COMPLETE else None
             reached = over_objective(speedups_of(trial), self.config.objective_loads)
-            if record and reached and not self._may_not_win(record):
-                contenders.append(Contender(trial.number, config_of(trial), reached))
-        chosen = finalists(contenders, self.config.confirmation.finalists)
-        return {c.number: self.by_config[c.config] for c in chosen if c.config in self.by_config}
-
-    def _may_not_win(self, record: TrialRecord) -> bool:
-        return not self.wishes.allow_lossy and bool(lossy(record, noise_floor(self._checks())))
+            if record and reached and (self.wishes.allow_lossy or not lossy(record, floor)):
+                found.append(Contender(trial.number, config_of(trial), reached))
+        return found
 
     def _confirm(self, baseline: Baseline) -> list[BaselineCheck]:
         """Measure the finalists and the baseline again, in turns; the checks of the baseline on the way."""
@@ -214,8 +216,7 @@ class Sweep:
                         self._finish(tag, result, baseline)
                         continue
                     canaries.remove(tag)
-                    self.run.write_log(tag, result.log)
-                    self.run.write_requests(tag, result.requests)
+                    self.run.write_result(tag, result)
                     check = arm.judge(baseline, "start", result)
                     if check.beyond_tolerance:
                         arm.turn_away(check)
@@ -255,7 +256,8 @@ class Sweep:
         trial.set_user_attr("config", str(candidate.effective))
         tag = label(trial.number)
         self.running[tag] = (trial, time.monotonic())
-        self.servers.start(tag, TrialOrder(candidate, self._loads(), baseline.outputs, self._bar(baseline)))
+        order = TrialOrder(candidate, self._loads(), baseline.outputs, self._bar(baseline))
+        self.servers.start(tag, order, server)
 
     def _loads(self) -> tuple[Load, ...]:
         """The objective loads first, so that a hopeless config ends there."""
@@ -266,12 +268,7 @@ class Sweep:
         """What a trial must be able to reach: the lower bound of the best config so far, or no speculation."""
         if not self.config.search.prune:
             return None
-        bars = {"no speculation": 1.0}
-        for trial in self._trials():
-            record = record_of(trial) if trial.state == TrialState.COMPLETE else None
-            reached = over_objective(speedups_of(trial), self.config.objective_loads)
-            if record and reached and not self._may_not_win(record):
-                bars[f"trial {trial.number}"] = reached.low
+        bars = {"no speculation": 1.0, **{f"trial {c.number}": c.speedup.low for c in self._contenders()}}
         holder = max(bars, key=lambda name: bars[name])
         requests = {load: baseline.requests_at(load) for load in self.config.objective_loads}
         return Bar(requests, bars[holder], holder)
@@ -280,14 +277,10 @@ class Sweep:
         trial, _ = self.running.pop(tag)
         record = result.record
         speedups = {
-            point.load: speedup(
-                Arm(point.load, result.requests_at(point.load)),
-                Arm(point.load, baseline.requests_at(point.load.cold)),
-            )
+            point.load: speedup_at(point.load, result.requests, baseline.requests)
             for point in record.load_points
         }
-        self.run.write_log(tag, result.log)
-        self.run.write_requests(tag, result.requests)
+        self.run.write_result(tag, result)
         for name, value in attributes(record, speedups).items():
             trial.set_user_attr(name, value)
         if record.state in (records.TrialState.COMPLETE, records.TrialState.PRUNED):

@@ -12,6 +12,7 @@ from sweeper.acceptance import add_histograms
 from sweeper.intervals import UNKNOWN_ERROR, Array, LogEstimate, product, quotient, rate, ratio
 from sweeper.load.window import steady_window, step_progress, steps, within
 from sweeper.records import EndedBy, Interval, Load, LoadPoint, Quantiles, RequestRecord, Warmup
+from sweeper.speculation import SpeculationConfig
 
 MOST_MERGED = 0.01
 """Share of chunks with more tokens than a step can give, above which the stream merges chunks."""
@@ -36,6 +37,11 @@ class Expectation:
     most_per_step: int = 1
     prefix_cache: bool = False
     drift_tolerance: float = 0.1
+
+    @classmethod
+    def of(cls, config: SpeculationConfig, prefix_cache: bool, drift_tolerance: float) -> Expectation:
+        """Of a server that runs ``config``."""
+        return cls(config.speculates, max(1, config.num_draft_tokens), prefix_cache, drift_tolerance)
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -17,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from sweeper.errors import SweeperError
 from sweeper.server import resolve_args
 from sweeper.server.flags import FlagTable, parse_help
-from sweeper.user_cache import user_cache
+from sweeper.user_cache import cached_answer, write_cached
 
 HELP_TIMEOUT_S = 300.0
 """Importing SGLang takes half a minute on a slow disk or processor."""
@@ -63,7 +61,7 @@ def installed_flags(python: str | None, version: str, environment: Mapping[str, 
         SweeperError: the help cannot be printed; the message holds the reason.
     """
     interpreter = python or sys.executable
-    path = _cache_file("flags", interpreter, version, environment.get("PYTHONPATH", ""))
+    path = cached_answer("flags", interpreter, version, environment.get("PYTHONPATH", ""))
     try:
         return _flag_table_json.validate_json(path.read_bytes())
     except (OSError, ValidationError):
@@ -73,7 +71,7 @@ def installed_flags(python: str | None, version: str, environment: Mapping[str, 
     table = parse_help(text)
     if "model-path" not in table.names and "model" not in table.names:
         raise SweeperError(f"SGLang {version} of {interpreter} printed a help without flags")
-    _write(path, _flag_table_json.dump_json(table))
+    write_cached(path, _flag_table_json.dump_json(table))
     return table
 
 
@@ -93,7 +91,7 @@ def resolved_arguments(
     """
     interpreter = python or sys.executable
     asked = json.dumps([list(words) for words in commands])
-    path = _cache_file("resolved", interpreter, version, environment.get("PYTHONPATH", ""), key, asked)
+    path = cached_answer("resolved", interpreter, version, environment.get("PYTHONPATH", ""), key, asked)
     try:
         stored: list[dict[str, Any]] = json.loads(path.read_text())
     except (OSError, ValueError):
@@ -102,7 +100,7 @@ def resolved_arguments(
         if len(stored) != len(commands):
             raise SweeperError(f"SGLang {version} of {interpreter} did not resolve its arguments") from None
         if not any("error" in answer for answer in stored):
-            _write(path, json.dumps(stored).encode())
+            write_cached(path, json.dumps(stored).encode())
     return stored
 
 
@@ -122,19 +120,3 @@ def _run(command: Sequence[str], environment: Mapping[str, str], given: str, wha
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
         raise NoHelpError(f"SGLang of {command[0]} cannot be asked for {what}: {last}")
     return done.stdout
-
-
-def _cache_file(kind: str, *identity: str) -> Path:
-    digest = hashlib.sha256("\0".join(identity).encode()).hexdigest()[:16]
-    return user_cache(kind) / f"{digest}.json"
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Atomically; a cache that cannot be written is none."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = path.with_suffix(f".{os.getpid()}.tmp")
-        scratch.write_bytes(content)
-        scratch.replace(path)
-    except OSError:
-        pass

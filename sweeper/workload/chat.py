@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -17,7 +15,7 @@ from sweeper.errors import SweeperError
 from sweeper.server.command import launch_environment
 from sweeper.server.install import installed_version
 from sweeper.server.setup import own_flags
-from sweeper.user_cache import user_cache
+from sweeper.user_cache import cached_answer, write_cached
 from sweeper.workload import render_chat
 from sweeper.workload.conversation import (
     CannotRenderHereError,
@@ -190,7 +188,7 @@ def _ask(study: StudyConfig, conversations: Conversations) -> dict[str, Any]:
         pass
     answer = _run(study, given)
     if "error" not in answer:
-        _write(cached, json.dumps(answer).encode())
+        write_cached(cached, json.dumps(answer).encode())
     return answer
 
 
@@ -244,18 +242,6 @@ def _cache_file(study: StudyConfig, given: str) -> Path:
     except SweeperError:  # rendering needs only its Transformers
         version = ""
     script = Path(render_chat.__file__).read_text("utf-8")
-    parts = [study.engine.python or sys.executable, version, search_path or "", script, given]
-    content = json.dumps([*parts, identity(study)])
-    return user_cache("rendered") / f"{hashlib.sha256(content.encode()).hexdigest()[:16]}.json"
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Atomically, and readable by the user alone: prompts may be private. A cache that cannot be written is none."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        scratch = path.with_suffix(f".{os.getpid()}.tmp")
-        with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(content)
-        scratch.replace(path)
-    except OSError:
-        pass
+    tokenizer = json.dumps(identity(study))
+    interpreter = study.engine.python or sys.executable
+    return cached_answer("rendered", interpreter, version, search_path or "", script, given, tokenizer)
