@@ -282,7 +282,12 @@ def test_ids_that_an_old_server_lost_are_no_output() -> None:
 
 def test_the_last_conversation_is_led_to_its_end() -> None:
     deck = (Prompt("long", "hello", ("more",) * 5), Prompt("short", "bye"))
-    with scripted_server(replying(SHORT, 0.02)) as server:
+
+    async def script(say: Say, prompt: str) -> None:
+        # Two turns and more of the long one fit in, or there is no window between the first end and the last send.
+        await replying(SHORT, 0.1 if prompt == "bye" else 0.02)(say, prompt)
+
+    with scripted_server(script) as server:
         run = deliver(server.address, Order(deck, Load(2)))
         again = deliver(server.address, Order(deck, Load(rate=200)))
     assert len(run.requests) == len(again.requests) == 7
