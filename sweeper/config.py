@@ -33,11 +33,15 @@ OWNED_FLAGS = frozenset(
         "api-key",
         "config",
         "disable-radix-cache",
+        "dist-init-addr",
         "host",
         "max-running-requests",
         "model",
         "model-path",
+        "nccl-init-addr",
         "nccl-port",
+        "nnodes",
+        "node-rank",
         "port",
         "random-seed",
         "tensor-parallel-size",
@@ -117,6 +121,27 @@ class Engine(Section):
         description="environment of the server; ${VAR} is expanded at launch, never stored",
     )
     start_timeout_s: float = Field(1800, gt=0, description="seconds a launch may take until it serves")
+
+    def _flag(self, *names: str) -> Any:
+        """A flag of ``extra_args`` by any of its names; None where it is not given."""
+        given = {name.lstrip("-").replace("_", "-"): value for name, value in self.extra_args.items()}
+        return next((given[name] for name in names if name in given), None)
+
+    def _size(self, *names: str) -> int:
+        value = self._flag(*names)
+        return value if type(value) is int and value > 0 else 1  # SGLang itself refuses what is none
+
+    @property
+    def ranks(self) -> int:
+        """Processes of one replica, each with a GPU of its own: tensor x pipeline parallel."""
+        return self.tensor_parallel * self._size("pp-size", "pipeline-parallel-size")
+
+    @property
+    def replicas(self) -> int:
+        """Whole copies of the model. Under DP attention, data parallelism shares the GPUs of tensor parallelism."""
+        if self._flag("enable-dp-attention"):
+            return 1
+        return self._size("dp-size", "data-parallel-size")
 
     @model_validator(mode="after")
     def _only_free_flags(self) -> Engine:
@@ -365,13 +390,48 @@ class BaselineSettings(Section):
 
 
 class Resources(Section):
-    """What Ray reserves for one server."""
+    """What Ray reserves for one server, and on which nodes."""
 
     gpus_per_server: float | None = Field(
-        None, ge=0, description="default: tensor_parallel on cuda, 0 on cpu"
+        None,
+        ge=0,
+        description="all its GPUs, on all its nodes; default: tensor x pipeline x data parallel on cuda, 0 on cpu",
     )
-    cpus_per_server: float = Field(1, gt=0)
+    cpus_per_server: float = Field(1, gt=0, description="on each of its nodes")
+    nodes_per_server: int | None = Field(
+        None, ge=1, description="default: one node where a server fits on one, else the fewest that hold it"
+    )
+    accelerator_type: str | None = Field(
+        None, min_length=1, description="only GPUs that Ray knows by this name, e.g. H100; see ray status"
+    )
+    custom: dict[str, Annotated[float, Field(gt=0)]] = Field(
+        default_factory=dict, description="the cluster's own resources, on each of a server's nodes"
+    )
     max_servers: int | None = Field(None, ge=1, description="servers at the same time; default: what fits")
+    wait_for_nodes_s: float | None = Field(
+        None,
+        ge=0,
+        description="how long to wait for nodes that do not exist yet; default: 1800 where Ray is known to start "
+        "some, else 0",
+    )
+    pin_cpus: bool = Field(True, description="servers that share a node get CPUs of their own")
+    cordon_after: int = Field(
+        3, ge=1, description="trials in a row that a node spoils before it gets no more of them"
+    )
+
+    @model_validator(mode="after")
+    def _whole_gpus_per_node(self) -> Resources:
+        gpus = self.gpus_per_server
+        if gpus and gpus > 1 and not float(gpus).is_integer():
+            raise ValueError(f"gpus_per_server {gpus:g} is neither a whole number nor a share of one GPU")
+        if gpus and self.nodes_per_server and gpus % self.nodes_per_server:
+            raise ValueError(
+                f"gpus_per_server {gpus:g} cannot be split evenly over nodes_per_server {self.nodes_per_server}"
+            )
+        for name in self.custom:
+            if name in ("CPU", "GPU", "memory", "object_store_memory") or name.startswith("accelerator_type:"):
+                raise ValueError(f"custom.{name} is one of Ray's own resources; use the key that is meant for it")
+        return self
 
 
 class StudyConfig(Section):
@@ -387,6 +447,11 @@ class StudyConfig(Section):
     baseline: BaselineSettings = BaselineSettings()
     resources: Resources = Resources()
     storage: str | None = Field(None, description="Optuna storage URL; default: SQLite in the run directory")
+    storage_timeout_s: float = Field(
+        600,
+        ge=1,
+        description="seconds that a storage or run directory is waited for when it is locked, full or down",
+    )
     runs_dir: str = "runs"
 
     @model_validator(mode="after")
@@ -406,8 +471,24 @@ class StudyConfig(Section):
         levels = self.search.objective_load or ([] if rates else self.workload.concurrency[:1])
         return tuple(x for x in self.workload.loads if x.concurrency in levels or x.rate in rates)
 
+    @model_validator(mode="after")
+    def _ranks_split_over_the_nodes(self) -> StudyConfig:
+        nodes = self.resources.nodes_per_server or 1
+        if self.engine.ranks % nodes:
+            raise ValueError(
+                f"resources.nodes_per_server {nodes} does not divide the server's {self.engine.ranks} ranks "
+                "(tensor x pipeline parallel)"
+            )
+        if nodes > 1 and self.engine.replicas > 1:
+            raise ValueError(
+                "resources.nodes_per_server: SGLang keeps the replicas of dp-size on one node unless "
+                "enable-dp-attention is set"
+            )
+        return self
+
     @property
     def gpus_per_server(self) -> float:
+        """All GPUs of one server, on all its nodes."""
         if self.resources.gpus_per_server is not None:
             return self.resources.gpus_per_server
-        return self.engine.tensor_parallel if self.engine.device == "cuda" else 0
+        return self.engine.ranks * self.engine.replicas if self.engine.device == "cuda" else 0
