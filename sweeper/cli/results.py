@@ -1,0 +1,87 @@
+"""``sweeper report`` and ``sweeper export``: what a run says, and what to deploy."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from sweeper.cli.terminal import AllowLossy, AsJson, Run, complaining, console
+
+
+class ExportFormat(str, Enum):
+    sglang = "sglang"
+
+
+def report(
+    run: Run,
+    recompute: Annotated[
+        bool,
+        typer.Option(
+            "--recompute", help="compute load points and speedups again from the raw requests, and compare"
+        ),
+    ] = False,
+    allow_lossy: AllowLossy = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print a run's ranking, speedups and break-even, and write trials.csv. Works while the sweep runs, too.
+
+    Examples:
+      sweeper report cpu_tiny
+      sweeper report cpu_tiny --recompute
+    """
+    from reports.study_report import build_report
+    from reports.tables import long_table
+    from reports.terminal import print_report
+    from sweeper.findings import recomputed_findings
+    from sweeper.run_directory import find_run, read_run
+
+    with complaining():
+        directory = find_run(run)
+        config, study = read_run(directory)
+        again = None
+        if recompute:
+            again = recomputed_findings(study, directory, config.measurement.drift_tolerance)
+        findings = again.findings if again else None
+        found = build_report(config, study, findings, allow_lossy)
+        long_table(found).to_csv(directory.table, index=False)
+    if as_json:
+        typer.echo(found.model_dump_json(indent=2))
+    else:
+        print_report(found, console)
+        if again:
+            console.print(
+                f"\nComputed again from requests/: {again.numbers} numbers, which differ from the stored ones by "
+                f"{again.largest_difference:.1e} at most",
+                highlight=False,
+            )
+        console.print(f"\nTable: {directory.table}", highlight=False)
+
+
+def export(
+    run: Run,
+    format: Annotated[ExportFormat, typer.Option(help="what the file is for")] = ExportFormat.sglang,
+    allow_lossy: AllowLossy = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write the winner as a deployment file, with its evidence in comments; the plain server if nothing pays.
+
+    Example:  sweeper export cpu_tiny --format sglang
+              python -m sglang.launch_server --config runs/cpu_tiny/deploy/sglang.yaml
+    """
+    from reports.exports import write_export
+    from reports.study_report import build_report
+    from sweeper.run_directory import find_run, read_run
+
+    with complaining():
+        directory = find_run(run)
+        config, study = read_run(directory)
+        found = build_report(config, study, allow_lossy=allow_lossy)
+        done = write_export(config, found, directory, format.value)
+    if as_json:
+        typer.echo(done.model_dump_json(indent=2))
+    elif done.speculates:
+        console.print(f"{done.path}: {done.config}", highlight=False)
+    else:
+        console.print(f"{done.path}: no speculation, since no config is clearly faster", highlight=False)
