@@ -276,17 +276,18 @@ class OutputComparison:
 
 @dataclass(frozen=True)
 class Hardware:
-    """What one server runs on; baselines and trials compare only within one ``key``."""
+    """What one server runs on; baselines and trials compare only within one ``key``. ``host``: its (first) node."""
 
     device: str
     count: int
     memory_gib: float = 0.0
     driver: str = ""
     host: str = field(default="", compare=False)
+    nodes: int = 1
 
     @property
     def key(self) -> str:
-        return f"{self.count}x {self.device}"
+        return f"{self.count}x {self.device}" + (f" on {self.nodes} nodes" if self.nodes > 1 else "")
 
 
 @dataclass(frozen=True)

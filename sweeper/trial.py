@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 import traceback
@@ -9,6 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
+from sweeper.errors import SweeperError
 from sweeper.hardware import visible_hardware
 from sweeper.load.statistics import FailedLoadError
 from sweeper.measure import Measuring, Progress, StalledError, simulated_acceptance
@@ -17,7 +19,9 @@ from sweeper.records import Attempt, Failure, FailureClass, Pin, TrialRecord, Tr
 from sweeper.server import failures
 from sweeper.server.client import ServerUnreachableError
 from sweeper.server.command import launch_command, launch_environment, public_command
+from sweeper.server.log_text import Cleaner, cleaned_log
 from sweeper.server.process import LeakError, ServerDiedError, ServerProcess, StartTimeoutError, fresh_address
+from sweeper.server.ranks import MultiNodeServer, RankLostError, RankOrder
 from sweeper.server.setup import server_flags
 from sweeper.speculation import NO_SPECULATION
 from sweeper.trial_order import TrialOrder, TrialPlan, Watch
@@ -100,7 +104,7 @@ def _one_launch(plan: TrialPlan, order: TrialOrder, log: Path, watch: Watch) -> 
     )
     state, failure = TrialState.FAILED, None
     try:
-        with fresh_address() as progress.address:
+        with fresh_address(watch.ranks.node) as progress.address:
             state, failure = _launch_and_measure(plan, order, progress, log, watch)
     except Exception as fault:
         # A fault of this machine or of sweeper itself is recorded like any other, with its place.
@@ -109,9 +113,15 @@ def _one_launch(plan: TrialPlan, order: TrialOrder, log: Path, watch: Watch) -> 
         state = TrialState.FAILED
     finally:
         watch.phase("idle")
-    text = log.read_text("utf-8", "replace") if log.exists() else ""
-    key = progress.address.api_key
-    return _result(progress, state, failure, text.replace(key, "***") if key else text)
+    progress.record = replace(progress.record, state=state, failure=failure)
+    return _result(progress, log, _cleaner(plan, progress.address.api_key))
+
+
+def _cleaner(plan: TrialPlan, api_key: str) -> Cleaner:
+    try:
+        return Cleaner(launch_environment(plan.study), api_key)
+    except SweeperError:  # a variable is not set here, so no server was started
+        return Cleaner(os.environ, api_key)
 
 
 def _launch_and_measure(
@@ -125,8 +135,15 @@ def _launch_and_measure(
         hardware=visible_hardware(plan.study.engine.device),
         simulated=simulated_acceptance(environment) if order.candidate.effective.speculates else "",
     )
-    owns_gpus = float(plan.study.gpus_per_server).is_integer()
-    server = ServerProcess(command, environment, progress.address, log, owns_gpus)
+    ranks = watch.ranks.others
+    if ranks:
+        rank_order = RankOrder(order.candidate.requested, plan.setup, progress.address.meeting)
+        server: ServerProcess = MultiNodeServer(
+            command, environment, progress.address, log, ranks, rank_order
+        )
+    else:
+        owns_gpus = float(plan.study.gpus_per_server).is_integer()
+        server = ServerProcess(command, environment, progress.address, log, owns_gpus)
     hangs = False
     try:
         state, failure = _outcome(plan, order, server, progress, watch)
@@ -156,11 +173,17 @@ def _outcome(
     except StartTimeoutError as death:
         return TrialState.FAILED, failures.classify(str(death), death.log, FailureClass.HANG)
     except ServerDiedError as death:
-        return TrialState.FAILED, failures.classify(str(death), death.log)
+        return TrialState.FAILED, _failure_of_the_dead(death, str(death))
     except BadOutputError as problem:
         return TrialState.FAILED, failures.failure(FailureClass.OUTPUT, str(problem), server.log())
     except (FailedLoadError, ServerUnreachableError) as problem:
         return TrialState.FAILED, _failure_while_serving(problem, server)
+
+
+def _failure_of_the_dead(death: ServerDiedError, what: str) -> Failure:
+    if isinstance(death, RankLostError):
+        return failures.failure(FailureClass.LOST, f"a node of the server was lost: {death}", death.log)
+    return failures.classify(what, death.log)
 
 
 def _failure_while_serving(problem: Exception, server: ServerProcess) -> Failure:
@@ -169,21 +192,27 @@ def _failure_while_serving(problem: Exception, server: ServerProcess) -> Failure
     deadline = time.monotonic() + DYING_S
     while server.alive and time.monotonic() < deadline:
         time.sleep(0.1)
-    if not server.alive:
-        return failures.classify(f"the server died during the load: {problem}", server.log())
+    try:
+        server.raise_if_dead()
+    except ServerDiedError as death:
+        return _failure_of_the_dead(death, f"the server died during the load: {problem}")
     silent = isinstance(problem, ServerUnreachableError) and "timed out" in str(problem)
     kind = FailureClass.HANG if silent else FailureClass.MEASUREMENT
     return failures.failure(kind, str(problem), server.log())
 
 
-def _result(progress: Progress, state: TrialState, failure: Failure | None, log: str) -> TrialResult:
+def _result(progress: Progress, log: Path, clean: Cleaner) -> TrialResult:
+    """What leaves this node. Everything in words goes through ``clean``, wherever it came from."""
+    text = cleaned_log(log, clean)
     record = replace(
-        progress.record,
-        state=state,
-        failure=failure,
-        load_points=tuple(progress.points),
-        warnings=failures.warnings(log),
+        progress.record, load_points=tuple(progress.points), warnings=failures.warnings(text)
     )
     if progress.stacks:
-        log = f"{log}\n== stacks of the hanging server's processes ==\n{progress.stacks}\n"
-    return TrialResult(record, tuple(progress.requests), progress.outputs, log[-LOG_LIMIT:], progress.leak)
+        text += f"\n== stacks of the hanging server's processes ==\n{clean(progress.stacks)}\n"
+    return TrialResult(
+        clean.record(record),
+        tuple(clean.request(request) for request in progress.requests),
+        progress.outputs,
+        text[-LOG_LIMIT:],
+        progress.leak and clean(progress.leak),
+    )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sweeper.config import StudyConfig
 from sweeper.pruning import Bar
 from sweeper.records import Load
+from sweeper.server.ranks import ONE_NODE, Ranks
 from sweeper.server.setup import EngineSetup
 from sweeper.space import Candidate
 from sweeper.workload.prompts import PromptPlan
@@ -40,7 +41,11 @@ class TrialOrder:
 
 @dataclass(frozen=True)
 class Watch:
-    """How a running trial talks to its owner: ``phase`` is told what happens, ``stop`` is asked."""
+    """What a running trial has around it: ``phase`` is told what happens, ``stop`` is asked.
+
+    ``ranks``: the other nodes of a server that spans several.
+    """
 
     phase: Callable[[str], None] = lambda text: None
     stop: Callable[[], bool] = lambda: False
+    ranks: Ranks = ONE_NODE

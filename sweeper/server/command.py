@@ -10,18 +10,24 @@ from sweeper.config import StudyConfig
 from sweeper.errors import SweeperError
 from sweeper.server.setup import EngineSetup, Flags, server_flags
 from sweeper.speculation import SpeculationConfig
-from sweeper.study_file import expand
 from sweeper.testbed import environment as testbed
+from sweeper.variables import expand
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server listens, and the key that only this launch knows. ``nccl_port`` 0 leaves it to SGLang."""
+    """Where a server listens, and the key that only this launch knows. ``nccl_port`` 0 leaves it to SGLang.
+
+    Of a server on several nodes every rank has an address; ``meeting`` is where they find each other: HOST:PORT on
+    the node of rank 0, the one thing that does not stay on the loopback.
+    """
 
     port: int
     api_key: str
     host: str = "127.0.0.1"
     nccl_port: int = 0
+    rank: int = 0
+    meeting: str = ""
 
     @property
     def url(self) -> str:
@@ -29,6 +35,8 @@ class Address:
 
     def arguments(self) -> list[str]:
         words = ["--host", self.host, "--port", str(self.port), "--api-key", self.api_key]
+        if self.meeting:
+            return [*words, "--node-rank", str(self.rank), "--dist-init-addr", self.meeting]
         return words + (["--nccl-port", str(self.nccl_port)] if self.nccl_port else [])
 
 

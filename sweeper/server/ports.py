@@ -21,8 +21,12 @@ FIRST, LAST = 12_000, 22_000
 """22000 to 29999 is where SGLang (0.5.22 and later) looks for NCCL ports of its own, 32768 the usual start of the
 ephemeral range."""
 
-BLOCK = 2
-"""The HTTP port and, next to it, the one of NCCL's store."""
+BLOCK = 16
+"""The HTTP port and, next to it, the one where ranks meet: NCCL's store. From that one SGLang counts up to 13 further
+for ranks on several nodes under DP attention."""
+
+EVERYWHERE = ""
+"""All addresses of the machine: ranks of other nodes come in from outside."""
 
 EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
@@ -48,7 +52,7 @@ def port_block() -> Iterator[int]:
     with contextlib.suppress(PermissionError):  # someone else made it
         directory.chmod(0o777)
     for first in blocks:
-        if not all(is_free(port) for port in range(first, first + BLOCK)):
+        if not all(is_free(port, EVERYWHERE) for port in range(first, first + BLOCK)):
             continue
         lock = _locked(directory / str(first))
         if lock is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 
 from sweeper.config import StudyConfig
 from sweeper.errors import SweeperError
@@ -39,13 +40,15 @@ def look_up(study: StudyConfig) -> EngineSetup:
     return EngineSetup(version, flags, shared_pins(study, version))
 
 
-def prepare_engine(study: StudyConfig) -> EngineSetup:
+def prepare_engine(study: StudyConfig, nodes: int = 1) -> EngineSetup:
     """``look_up``, and pins for what SGLang would choose by the hardware. Call it where the servers will run.
+
+    ``nodes``: how many a server spans.
 
     Raises:
         SweeperError: as ``look_up``.
     """
-    setup = look_up(study)
+    setup = replace(look_up(study), nodes=nodes)
     candidates = enumerate_space(study.space, context_of(study, setup)).candidates
     if not candidates or not wants_resolving(study, setup.pins):
         return setup

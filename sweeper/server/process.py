@@ -24,7 +24,9 @@ from sweeper.server import guardian
 from sweeper.server.client import ServerClient, ServerUnreachableError
 from sweeper.server.command import Address
 from sweeper.server.gpu_memory import gpu_memory_used, visible_gpus, wait_for_gpu_memory
-from sweeper.server.ports import is_free, port_block
+from sweeper.server.log_text import Cleaner, read_log
+from sweeper.server.orphans import SCRATCH, forget_launch, record_launch
+from sweeper.server.ports import EVERYWHERE, is_free, port_block
 
 TERM_GRACE_S = 20.0
 KILL_GRACE_S = 10.0
@@ -58,10 +60,15 @@ class LeakError(Exception):
 
 
 @contextmanager
-def fresh_address() -> Iterator[Address]:
-    """Ports that are this launch's own while the context lasts, and a key that nobody else knows."""
+def fresh_address(node: str = "") -> Iterator[Address]:
+    """Ports that are this launch's own while the context lasts, and a key that nobody else knows.
+
+    ``node``: this node's address, where the ranks of other nodes meet it; empty for a server on one node.
+    """
     with port_block() as first:
-        yield Address(first, secrets.token_hex(16), nccl_port=first + 1)
+        host = f"[{node}]" if ":" in node else node
+        meeting = f"{host}:{first + 1}" if node else ""
+        yield Address(first, secrets.token_hex(16), nccl_port=first + 1, meeting=meeting)
 
 
 class ServerProcess:
@@ -84,12 +91,13 @@ class ServerProcess:
         self.address = address
         self.client = ServerClient(address)
         self._log_path = log
+        self._clean = Cleaner(environment, address.api_key)
         self._crew: dict[psutil.Process, str] = {}
-        self._scratch = tempfile.mkdtemp(prefix="sweeper-server-")
+        self._scratch = tempfile.mkdtemp(prefix=SCRATCH)
         self._gpu_memory = gpu_memory_used(visible_gpus(environment)) if owns_gpus else {}
         self._stopped = False
         log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("wb") as output:
+        with open(log, "wb", opener=_private) as output:
             self._process = subprocess.Popen(
                 [sys.executable, guardian.__file__, self._scratch, *command],
                 env=_with_scratch(environment, self._scratch),
@@ -98,6 +106,7 @@ class ServerProcess:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        record_launch(self._process.pid, self._scratch)
 
     def __enter__(self) -> ServerProcess:
         return self
@@ -118,8 +127,8 @@ class ServerProcess:
         return self._process.poll() is None and not self._lost_workers()
 
     def log(self) -> str:
-        """What the server printed so far, without its API key."""
-        return self._log_path.read_text("utf-8", "replace").replace(self.address.api_key, "***")
+        """What the server printed so far, without secrets and control sequences."""
+        return self._clean(read_log(self._log_path))
 
     def raise_if_dead(self) -> None:
         """Raises ServerDiedError if the launcher or a worker is gone."""
@@ -149,7 +158,7 @@ class ServerProcess:
                     return
             except ServerUnreachableError:
                 pass
-            if PORT_TAKEN.search(self.log()):
+            if PORT_TAKEN.search(read_log(self._log_path)):
                 raise ServerDiedError("the server found its port taken", self.log())
             time.sleep(POLL_S)
         raise StartTimeoutError(f"the server did not serve within {timeout_s:.0f} s", self.log())
@@ -197,7 +206,8 @@ class ServerProcess:
         if self._process.stdin:
             self._process.stdin.close()
         shutil.rmtree(self._scratch, ignore_errors=True)  # the guardian may have been killed before it could
-        if not PORT_TAKEN.search(self.log()):  # otherwise someone else holds it, and may go on doing so
+        forget_launch(self.pid)
+        if not PORT_TAKEN.search(read_log(self._log_path)):  # otherwise someone else holds it, and may go on doing so
             self._wait_for_ports()
         held = wait_for_gpu_memory(self._gpu_memory, GPU_GRACE_S) if self._gpu_memory else {}
         if held:
@@ -207,7 +217,8 @@ class ServerProcess:
     def _wait_for_ports(self) -> None:
         deadline = time.monotonic() + PORT_GRACE_S
         ports = [port for port in (self.address.port, self.address.nccl_port) if port]
-        while taken := [port for port in ports if not is_free(port)]:
+        host = EVERYWHERE if self.address.meeting else self.address.host
+        while taken := [port for port in ports if not is_free(port, host)]:
             if time.monotonic() > deadline:
                 raise LeakError(f"ports are still taken after the server's end: {taken}")
             time.sleep(POLL_S)
@@ -266,3 +277,8 @@ def _with_scratch(environment: Mapping[str, str], scratch: str) -> dict[str, str
         cache = Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}"
         environment = {"TORCHINDUCTOR_CACHE_DIR": str(cache), **environment}
     return {**environment, "TMPDIR": scratch}
+
+
+def _private(path: str, flags: int) -> int:
+    """Opens a file for this user alone: what a server prints may hold secrets as long as nobody cleaned it."""
+    return os.open(path, flags, 0o600)

@@ -46,13 +46,15 @@ class EngineSetup:
     """One SGLang installation as a study uses it.
 
     ``flags`` is None where SGLang is not installed (``sweeper check`` on a laptop): names are then not checked.
-    ``unpinned`` tells in words what could not be made equal on both arms before a launch.
+    ``unpinned`` tells in words what could not be made equal on both arms before a launch. ``nodes``: how many a
+    server spans, with a rank on each.
     """
 
     version: str = NEWEST_KNOWN
     flags: FlagTable | None = None
     pins: tuple[Pin, ...] = ()
     unpinned: tuple[str, ...] = ()
+    nodes: int = 1
 
     def spell(self, name: str) -> str:
         return self.flags.spell(name) if self.flags else _spelling_of_release(name, self.version)
@@ -224,6 +226,8 @@ def server_flags(study: StudyConfig, config: SpeculationConfig, setup: EngineSet
         UnknownFlagError: the installation lacks a flag.
     """
     flags: Flags = {"model-path": study.engine.model, "tp-size": study.engine.tensor_parallel}
+    if setup.nodes > 1:
+        flags["nnodes"] = setup.nodes
     own = own_flags(study)
     flags |= {name: v for name, v in own.items() if config.speculates or not name.startswith("speculative-")}
     flags |= {pin.flag: pin.value for pin in setup.pins}  # last: a trial may pin what the study had set
