@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -19,6 +18,7 @@ from sweeper.request_table import read_requests, write_requests
 from sweeper.server.checkpoint import checkpoint_identity
 from sweeper.server.setup import plain_flags
 from sweeper.trial_order import TrialPlan
+from sweeper.whole_files import write_whole
 
 FORMAT = 3
 """Raise it when what a baseline measures changes: older cache entries then no longer match."""
@@ -91,9 +91,7 @@ def write_baseline(path: Path, baseline: Baseline) -> None:
     text, table = _files(path)
     text.unlink(missing_ok=True)  # it must not stand beside other requests than its own
     write_requests(table, baseline.requests)
-    scratch = path.with_suffix(f".{os.getpid()}.tmp")
-    scratch.write_bytes(baseline_json.dump_json(replace(baseline, requests=()), indent=1))
-    scratch.replace(text)
+    write_whole(text, baseline_json.dump_json(replace(baseline, requests=()), indent=1))
 
 
 def read_baseline(path: Path) -> Baseline | None:

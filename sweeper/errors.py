@@ -22,3 +22,11 @@ class RunNotFoundError(SweeperError):
 
 class StudyChangedError(SweeperError):
     """A study with this name exists, but was measured under other settings."""
+
+
+class StorageLostError(SweeperError):
+    """The storage or the run directory could not be written for too long; the study is resumable."""
+
+
+class LeaseLostError(SweeperError):
+    """Another driver took the study over while this one was silent."""

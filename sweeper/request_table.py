@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import io
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -13,6 +13,7 @@ import pandas as pd
 
 from sweeper.errors import SweeperError
 from sweeper.records import RequestRecord
+from sweeper.whole_files import write_whole
 
 _LISTS = ("arrival_s", "arrival_tokens", "histogram")
 _COUNTS = ("verify_rounds", "accepted_drafts")
@@ -20,12 +21,11 @@ _COUNTS = ("verify_rounds", "accepted_drafts")
 
 def write_requests(path: Path, requests: Sequence[RequestRecord]) -> None:
     """Write all at once or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     columns = [field.name for field in fields(RequestRecord)]
     frame = pd.DataFrame([asdict(request) for request in requests], columns=columns)
-    scratch = path.with_suffix(f".{os.getpid()}.tmp")
-    frame.astype(dict.fromkeys(_COUNTS, "Int64")).to_parquet(scratch, compression="zstd", index=False)
-    scratch.replace(path)
+    table = io.BytesIO()
+    frame.astype(dict.fromkeys(_COUNTS, "Int64")).to_parquet(table, compression="zstd", index=False)
+    write_whole(path, table.getvalue())
 
 
 def read_requests(path: Path) -> tuple[RequestRecord, ...]:
