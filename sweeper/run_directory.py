@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import optuna
@@ -13,17 +10,24 @@ import yaml
 
 from sweeper.baseline import read_baseline, write_baseline
 from sweeper.config import StudyConfig
-from sweeper.errors import RunNotFoundError, SweeperError
+from sweeper.errors import RunNotFoundError
+from sweeper.patience import IMPATIENT, Patience
 from sweeper.records import Baseline, RequestRecord, TrialResult
 from sweeper.request_table import write_requests
-from sweeper.study_file import expand, load_study_file
+from sweeper.storage import READ_S, open_storage, storage_url
+from sweeper.stored_study import check_format
+from sweeper.study_file import load_study_file
+from sweeper.whole_files import write_whole
 
 
 class RunDirectory:
-    """Paths and writers of a run. ``name`` is the study's name."""
+    """Paths and writers of a run. ``name`` is the study's name.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    Every file is there whole or not at all; a full disk is waited for as long as ``patience`` lasts.
+    """
+
+    def __init__(self, path: Path, patience: Patience = IMPATIENT) -> None:
+        self.path, self.patience = path, patience
         self.name = path.name
 
     @property
@@ -44,15 +48,18 @@ class RunDirectory:
     def requests(self, label: str) -> Path:
         return self.path / "requests" / f"{label}.parquet"
 
+    def result(self, label: str) -> Path:
+        return self.path / "results" / f"{label}.json"
+
     def write_study(self, config: StudyConfig) -> None:
         """The study file as it was understood: defaults filled in, paths absolute, secrets still ``${VAR}``."""
-        self.path.mkdir(parents=True, exist_ok=True)
         text = yaml.safe_dump(config.model_dump(mode="json", exclude_none=True), sort_keys=False, width=110)
-        self.study_file.write_text(text, "utf-8")
+        self._write(self.study_file, text)
 
     def write_baseline(self, baseline: Baseline) -> None:
         """The baseline that this run's trials are compared with."""
-        write_baseline(self.path / "baseline.json", baseline)
+        path = self.path / "baseline.json"
+        self.patience("run directory", lambda: write_baseline(path, baseline))
 
     def read_baseline(self) -> Baseline | None:
         """What ``write_baseline`` wrote, None if it never did."""
@@ -60,7 +67,7 @@ class RunDirectory:
 
     def write_requests(self, label: str, requests: Sequence[RequestRecord]) -> None:
         """Raw per-request rows as compressed parquet; units in ``sweeper.records.RequestRecord``."""
-        write_requests(self.requests(label), requests)
+        self.patience("run directory", lambda: write_requests(self.requests(label), requests))
 
     def write_result(self, label: str, result: TrialResult) -> None:
         """The raw data of one launch: its requests and its server's log."""
@@ -68,50 +75,15 @@ class RunDirectory:
         self.write_log(label, result.log)
 
     def write_log(self, label: str, log: str) -> None:
-        path = self.log(label)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(log, "utf-8")
+        self._write(self.log(label), log)
 
-    @contextmanager
-    def driven(self) -> Iterator[None]:
-        """Hold the run for this process; the lock goes with the process, however it ends.
+    def write_journal(self, label: str, text: str) -> None:
+        """What a launch came to, as JSON; it comes after its raw data, so that it stands for all of them."""
+        self._write(self.result(label), text)
 
-        Raises:
-            SweeperError: another process drives the study.
-        """
-        self.path.mkdir(parents=True, exist_ok=True)
-        with open(self.path / "driver.lock", "a+") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                lock.seek(0)
-                raise SweeperError(
-                    f"study {self.name!r} is driven by another process ({lock.read().strip()}); "
-                    "wait for it, stop it, or choose another name with --name"
-                ) from None
-            lock.truncate(0)
-            lock.write(f"pid {os.getpid()} on {os.uname().nodename}")
-            lock.flush()
-            yield
-            lock.truncate(0)
-
-
-def open_storage(config: StudyConfig, run: RunDirectory) -> optuna.storages.BaseStorage:
-    """Optuna's storage: the study's URL with ``${VAR}`` expanded, or SQLite in the run directory.
-
-    Raises:
-        SweeperError: the URL cannot be opened or names an unset variable.
-    """
-    try:
-        url = expand(config.storage) if config.storage else f"sqlite:///{run.path.resolve()}/study.db"
-    except KeyError as error:
-        raise SweeperError(f"storage: environment variable {error.args[0]} is not set") from None
-    try:
-        return optuna.storages.RDBStorage(url)
-    except (
-        Exception
-    ) as error:  # SQLAlchemy's families differ by driver; the URL may hold a password: not shown
-        raise SweeperError(f"storage: cannot be opened: {type(error).__name__}") from error
+    def _write(self, path: Path, text: str) -> None:
+        content = text.encode("utf-8", errors="backslashreplace")
+        self.patience("run directory", lambda: write_whole(path, content))
 
 
 def find_run(name: str, runs_dir: str = "runs") -> RunDirectory:
@@ -133,9 +105,14 @@ def read_run(run: RunDirectory) -> tuple[StudyConfig, optuna.Study]:
 
     Raises:
         RunNotFoundError: the storage holds no such study (yet).
+        StudyChangedError: another release of sweeper wrote it.
+        SweeperError: the storage cannot be opened.
     """
     config = load_study_file(run.study_file, files_must_exist=False)
+    storage = open_storage(storage_url(config, run.path), Patience(READ_S))
     try:
-        return config, optuna.load_study(study_name=config.study, storage=open_storage(config, run))
+        study = optuna.load_study(study_name=config.study, storage=storage)
     except KeyError:
         raise RunNotFoundError(f"run {run.path}: its storage holds no study {config.study!r} yet") from None
+    check_format(study)
+    return config, study
