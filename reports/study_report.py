@@ -19,6 +19,7 @@ from sweeper.quality import lossy
 from sweeper.records import EndedBy, Interval, Load, LoadPoint, OutputComparison, Pin, TrialRecord
 from sweeper.server.failures import ADVICE
 from sweeper.speculation import SpeculationConfig
+from sweeper.stored_study import skipped_of
 from sweeper.stored_trial import Speedups, config_of
 from sweeper.verdict import Contender, confirmed_speedups, over_objective, winner
 
@@ -210,7 +211,7 @@ def build_report(
         noise_floor=reader.noise_floor,
         trials=trials,
         confirmation_rounds=len(found.rounds),
-        skipped=study.user_attrs.get("skipped", {}),
+        skipped=skipped_of(study.user_attrs),
         pins=list(baseline.pins) if baseline else [],
         confounders=_confounders(baseline, trials) if baseline else [],
         lossy_allowed=allow_lossy,

@@ -68,7 +68,7 @@ class BaselineArm:
             self.display.checked(check, "the cached baseline no longer holds and is measured again")
         result = require_success(self._run(TAG, TrialOrder(NO_CANDIDATE, self.config.workload.loads), None))
         baseline = make_baseline(settings, result)
-        self.cache.save(baseline)
+        self.run.patience("baseline cache", lambda: self.cache.save(baseline))
         self.equal.add(result.server)
         self.display.baseline(baseline, "measured")
         return baseline

@@ -19,13 +19,12 @@ from sweeper.records import (
     LoadPoint,
     RequestRecord,
     TrialRecord,
-    checks_json,
-    trial_record_json,
 )
 from sweeper.request_table import read_requests
 from sweeper.run_directory import RunDirectory
 from sweeper.search.candidates import REQUEUE, is_proposed
-from sweeper.stored_trial import Speedups, label, record_of, rounds_of, speedups_json, speedups_of
+from sweeper.stored_study import baseline_record_of, checks_of, rounds_of
+from sweeper.stored_trial import Speedups, label, record_of, speedups_json, speedups_of
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,6 @@ class Findings:
 def stored_findings(study: optuna.Study) -> Findings:
     """What the storage holds; works while the sweep runs, and before its first trial ended."""
     attributes = study.user_attrs
-    baseline = attributes.get("baseline_record")
     trials = [
         trial
         for trial in study.get_trials(deepcopy=False)
@@ -51,10 +49,10 @@ def stored_findings(study: optuna.Study) -> Findings:
     ]
     return Findings(
         trials=trials,
-        baseline=trial_record_json.validate_python(baseline) if baseline else None,
+        baseline=baseline_record_of(attributes),
         records={t.number: record for t in trials if (record := record_of(t)) is not None},
         speedups={t.number: speedups_of(t) for t in trials},
-        checks=checks_json.validate_python(attributes.get("baseline_checks", [])),
+        checks=checks_of(attributes),
         rounds=rounds_of(attributes),
     )
 

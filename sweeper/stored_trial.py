@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from optuna.trial import FrozenTrial
+from pydantic import ValidationError
 
+from sweeper.attributes import packed, unpacked
+from sweeper.errors import StudyChangedError
 from sweeper.intervals import LogEstimate
-from sweeper.records import ConfirmationRound, Load, TrialRecord, rounds_json, trial_record_json
+from sweeper.records import Load, TrialRecord, trial_record_json
 from sweeper.search.candidates import config_from, params_of
 from sweeper.speculation import SpeculationConfig
 
 Speedups = Mapping[Load, LogEstimate]
-
-CONFIRMATION = "confirmation "
-"""User attributes of the study, one per round: their number follows."""
 
 
 def label(number: int) -> str:
@@ -29,8 +29,11 @@ def objective(speedups: Speedups, loads: Sequence[Load]) -> float:
     return math.exp(sum(math.log(speedups[load].value) for load in loads) / len(loads))
 
 
-def attributes(record: TrialRecord, speedups: Speedups) -> dict[str, Any]:
-    """A trial's user attributes: readable numbers per load for people, the whole record for the reports."""
+def attributes(record: TrialRecord, speedups: Speedups) -> list[tuple[str, Any]]:
+    """A trial's user attributes: readable numbers per load for people, the whole record for the reports.
+
+    The record comes last, so that it stands for all of them.
+    """
     values: dict[str, Any] = {"config": str(record.effective), "state": record.state.value}
     if record.requested != record.effective:
         values["requested"] = str(record.requested)
@@ -51,14 +54,23 @@ def attributes(record: TrialRecord, speedups: Speedups) -> dict[str, Any]:
     if record.comparison:
         values["outputs_equal"] = record.comparison.equal
     values["speedups"] = speedups_json(speedups)
-    values["record"] = trial_record_json.dump_python(record, mode="json")
-    return values
+    return [*values.items(), *packed("record", trial_record_json.dump_python(record, mode="json"))]
 
 
 def record_of(trial: FrozenTrial) -> TrialRecord | None:
-    """The record of a finished trial, None where it never came back."""
-    stored = trial.user_attrs.get("record")
-    return trial_record_json.validate_python(stored) if stored else None
+    """The record of a finished trial, None where it never came back.
+
+    Raises:
+        StudyChangedError: another release wrote it.
+    """
+    stored = unpacked(trial.user_attrs, "record")
+    try:
+        return trial_record_json.validate_python(stored) if stored else None
+    except ValidationError as error:
+        raise StudyChangedError(
+            f"trial {trial.number} was written by another release of sweeper and cannot be read: "
+            f"{error.errors()[0]['msg']} ({'.'.join(map(str, error.errors()[0]['loc']))})"
+        ) from None
 
 
 def speedups_json(speedups: Speedups) -> dict[str, tuple[float, float, float]]:
@@ -79,9 +91,3 @@ def speedups_of(trial: FrozenTrial) -> dict[Load, LogEstimate]:
 def config_of(trial: FrozenTrial) -> SpeculationConfig:
     """The effective config that a proposed trial stands for."""
     return config_from(params_of(trial))
-
-
-def rounds_of(attributes: Mapping[str, Any]) -> tuple[ConfirmationRound, ...]:
-    """The rounds of confirmation among a study's user attributes, in their order."""
-    stored = [value for name, value in attributes.items() if name.startswith(CONFIRMATION)]
-    return tuple(sorted(rounds_json.validate_python(stored), key=lambda done: done.number))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from sweeper.driver import Driver
 from sweeper.records import Baseline, BaselineCheck, ConfirmationRound, Hardware, TrialRecord, TrialResult
 from sweeper.space import Candidate
 from sweeper.speculation import NO_SPECULATION, SpeculationConfig
@@ -73,3 +74,12 @@ class Display(Protocol):
     def confirmed(self, done: ConfirmationRound, of: int) -> None: ...
 
     def tick(self, tally: Tally, phases: Mapping[str, str]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """All that a sweep works with."""
+
+    driver: Driver
+    servers: Servers
+    display: Display

@@ -95,12 +95,16 @@ def is_proposed(trial: FrozenTrial) -> bool:
     return all(name in params_of(trial) for name in CORE)
 
 
-def taken(study: Study) -> set[SpeculationConfig]:
-    """All configs that were launched, are running or are queued."""
+def taken(study: Study, besides: int | None = None) -> set[SpeculationConfig]:
+    """All configs that were launched, are running or are queued; those of other trials than ``besides``.
+
+    One that is ``besides`` may stand in the queue once more, and is then found when it comes out of it.
+    """
     return {
         config_from(params_of(trial))
         for trial in study.get_trials(deepcopy=False)
         if is_proposed(trial) and not (trial.state == TrialState.FAIL and trial.user_attrs.get(REQUEUE))
+        if besides is None or (trial.number != besides and trial.state != TrialState.WAITING)
     }
 
 

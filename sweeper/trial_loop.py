@@ -1,0 +1,229 @@
+"""The ask/tell loop: keeps every server busy with trials, and every result safe from the moment it comes in."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from sweeper.baseline_arm import BaselineArm, noise_floor
+from sweeper.breakeven import speedup_at
+from sweeper.ending import end_trial, give_up
+from sweeper.errors import LeaseLostError, StorageLostError
+from sweeper.journal import entry_text
+from sweeper.progress import Standing, tally
+from sweeper.pruning import Bar
+from sweeper.quality import lossy
+from sweeper.records import Baseline, Load, TrialResult
+from sweeper.search import make_sampler
+from sweeper.search.candidates import REQUEUE, config_from, is_proposed, taken
+from sweeper.skipping import pointless
+from sweeper.space import Candidate
+from sweeper.stored_study import SKIPPED, StoredStudy
+from sweeper.stored_trial import Speedups, config_of, label, record_of, speedups_of
+from sweeper.surroundings import Surroundings, Tally
+from sweeper.trial_order import TrialOrder, TrialPlan
+from sweeper.verdict import Contender, over_objective
+
+STOP_S = 60.0
+"""How long running trials have to end when the sweep stops."""
+
+LAST_WORDS_S = 10.0
+"""How long a storage that fails is waited for then: results lie in the run directory already."""
+
+
+class TrialLoop:
+    """The trials of one study, from where the storage stands to the end of the space or of the budget.
+
+    ==========  ===================================================================================
+    a trial is  while
+    ==========  ===================================================================================
+    running     a server measures it
+    unwritten   its result came in and is not in the run directory yet
+    (neither)   its result is in the run directory; if it is not in the storage, the next driver tells it
+    ==========  ===================================================================================
+    """
+
+    def __init__(
+        self, plan: TrialPlan, candidates: Sequence[Candidate], around: Surroundings, allow_lossy: bool
+    ) -> None:
+        self.plan, self.config, self.allow_lossy = plan, plan.study, allow_lossy
+        self.driver, self.servers, self.display = around.driver, around.servers, around.display
+        self.by_config = {c.effective: c for c in candidates}
+        self.sampler = make_sampler(self.config.search, candidates)
+        self.study = optuna.create_study(
+            study_name=self.config.study,
+            storage=self.driver.storage,
+            sampler=self.sampler,
+            direction="maximize",
+            load_if_exists=True,
+        )
+        self.stored = StoredStudy(self.study)
+        self.running: dict[str, tuple[optuna.Trial, float]] = {}
+        self.unwritten: dict[str, tuple[optuna.Trial, TrialResult]] = {}
+        self.stage = "baseline"
+
+    def tick(self, stage: str = "") -> None:
+        """Show where the sweep stands. Raises LeaseLostError once another driver has the study."""
+        self.driver.check()
+        self.stage = stage or self.stage
+        self.display.tick(self.tally(), self.servers.phases())
+
+    def tally(self) -> Tally:
+        now = time.monotonic()
+        spent = [now - started for _, started in self.running.values()]
+        return tally(self.stored.trials(), Standing(self.planned(), spent, self.servers.size(), self.stage))
+
+    def planned(self) -> int:
+        """Launches this study may make in all."""
+        limit = self.config.search.max_trials
+        there = len(self.by_config) - len(self.sampler.skipped)
+        return min(limit or there, there)
+
+    def wants_more(self) -> bool:
+        launched = [
+            trial
+            for trial in self.stored.trials()
+            if trial.state != TrialState.WAITING and is_proposed(trial) and not trial.user_attrs.get(REQUEUE)
+        ]
+        if len(launched) >= self.planned():
+            return False
+        return bool(self._queued() or self.sampler.remaining(self.study))
+
+    def _queued(self) -> list[FrozenTrial]:
+        return [trial for trial in self.stored.trials() if trial.state == TrialState.WAITING]
+
+    def contenders(self) -> list[Contender]:
+        """The complete trials that may win: those that keep the target's output, unless a person allows others."""
+        floor = noise_floor(self.stored.checks())
+        found = []
+        for trial in self.stored.trials():
+            record = record_of(trial) if trial.state == TrialState.COMPLETE else None
+            reached = over_objective(speedups_of(trial), self.config.objective_loads)
+            if record and reached and (self.allow_lossy or not lossy(record, floor)):
+                found.append(Contender(trial.number, config_of(trial), reached))
+        return found
+
+    def skip_the_pointless(self) -> None:
+        """Leave out candidates whose launch could teach nothing."""
+        used = taken(self.study)
+        skipped = pointless([c for c in self.by_config if c not in used], self.stored.trials())
+        new = {config: why for config, why in skipped.items() if config not in self.sampler.skipped}
+        self.sampler.skipped = skipped
+        if new:
+            self.stored.set(SKIPPED, {str(config): why for config, why in skipped.items()})
+            self.display.skipped(new)
+
+    def to_the_end(self, baseline: Baseline, arm: BaselineArm) -> None:
+        """Run trials until the budget or the space is used up; a server that is new shows first that it compares."""
+        self.stage = ""
+        canaries: set[str] = set()
+        try:
+            while self.wants_more() or self.running or canaries:
+                for server in self.servers.idle() if self.wants_more() else ():
+                    if server not in arm.equal:
+                        tag, order = arm.canary(baseline, "start", server)
+                        self.servers.start(tag, order, server)
+                        canaries.add(tag)
+                    elif self.wants_more():
+                        self._start_next(baseline, server)
+                for tag, result in self.servers.wait(1.0):
+                    if tag not in canaries:
+                        self._finish(tag, result, baseline)
+                        continue
+                    canaries.remove(tag)
+                    self.driver.run.write_result(tag, result)
+                    check = arm.judge(baseline, "start", result)
+                    if check.beyond_tolerance:
+                        arm.turn_away(check)
+                self.tick()
+        except KeyboardInterrupt:
+            self._wind_up(baseline, storing=True)
+            raise
+        except (StorageLostError, LeaseLostError):
+            self._wind_up(baseline, storing=False)
+            raise
+
+    def _start_next(self, baseline: Baseline, server: str) -> None:
+        trial = self.study.ask(self.sampler.space)
+        config = config_from(trial.params)
+        candidate = self.by_config.get(config)
+        if candidate is None:  # queued before the study file changed
+            give_up(self.study, trial, "no longer in the study file's space")
+            return
+        if config in taken(
+            self.study, besides=trial.number
+        ):  # queued twice: an answer of the storage was lost
+            give_up(self.study, trial, "another trial has this config")
+            return
+        trial.set_user_attr("config", str(candidate.effective))
+        tag = label(trial.number)
+        self.running[tag] = (trial, time.monotonic())
+        order = TrialOrder(candidate, self._loads(), baseline.outputs, self._bar(baseline))
+        self.servers.start(tag, order, server)
+
+    def _loads(self) -> tuple[Load, ...]:
+        """The objective loads first, so that a hopeless config ends there."""
+        first = self.config.objective_loads
+        return (*first, *(load for load in self.config.workload.loads if load not in first))
+
+    def _bar(self, baseline: Baseline) -> Bar | None:
+        """What a trial must be able to reach: the lower bound of the best config so far, or no speculation."""
+        if not self.config.search.prune:
+            return None
+        bars = {"no speculation": 1.0, **{f"trial {c.number}": c.speedup.low for c in self.contenders()}}
+        holder = max(bars, key=lambda name: bars[name])
+        requests = {load: baseline.requests_at(load) for load in self.config.objective_loads}
+        return Bar(requests, bars[holder], holder)
+
+    def _finish(self, tag: str, result: TrialResult, baseline: Baseline) -> None:
+        """A result goes into the run directory first: from then on it needs no storage to be safe."""
+        trial = self.running.pop(tag)[0]
+        self.unwritten[tag] = trial, result
+        speedups = self._write(tag, baseline)
+        end_trial(self.study, trial, result.record, speedups, self.config.objective_loads)
+        self.display.finished(trial.number, result.record, speedups)
+        self.skip_the_pointless()
+
+    def _write(self, tag: str, baseline: Baseline) -> Speedups:
+        """Requests, log and journal of an unwritten result; its speedups."""
+        trial, result = self.unwritten[tag]
+        speedups = {
+            point.load: speedup_at(point.load, result.requests, baseline.requests)
+            for point in result.record.load_points
+        }
+        run = self.driver.run
+        run.write_result(tag, result)
+        run.write_journal(tag, entry_text(self.stored.identity, trial.number, result.record, speedups))
+        del self.unwritten[tag]
+        return speedups
+
+    def _wind_up(self, baseline: Baseline, storing: bool) -> None:
+        """Stop the running trials and keep what they measured; without ``storing`` in the run directory alone."""
+        self.driver.patience.limit_s = LAST_WORDS_S
+        self.servers.interrupt()
+        for tag in list(self.unwritten):
+            self._kept(tag, baseline)
+        deadline = time.monotonic() + STOP_S
+        while self.running and time.monotonic() < deadline:
+            for tag, result in self.servers.wait(1.0):
+                if tag not in self.running:  # a canary
+                    continue
+                if not storing:
+                    self.unwritten[tag] = self.running.pop(tag)[0], result
+                    self._kept(tag, baseline)
+                    continue
+                try:
+                    self._finish(tag, result, baseline)
+                except StorageLostError as error:
+                    storing = False
+                    self.driver.patience.say(str(error))
+
+    def _kept(self, tag: str, baseline: Baseline) -> None:
+        """Write an unwritten result, if that is possible."""
+        try:
+            self._write(tag, baseline)
+        except StorageLostError as error:
+            self.driver.patience.say(f"{tag} is lost and will be measured again: {error}")
