@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-import yaml
 
 from sweeper.check import check_study
 from sweeper.study_file import load_study_file
@@ -19,10 +18,3 @@ def test_study_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert report.study == file.stem
     assert report.asked == len(report.candidates) + len(report.merges) + len(report.rejections)
     assert len(report.candidates) >= 5
-
-
-def test_the_cluster_file_is_valid_for_ray() -> None:
-    from ray.autoscaler._private.util import prepare_config, validate_config
-
-    config = yaml.safe_load((FILES[0].parents[1] / "ray_cluster.yaml").read_text())
-    validate_config(prepare_config(config))
