@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +13,8 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
+from actors.node_types import living_nodes, patience_s, startable_nodes
+from actors.placement import ServerShape, best_shape, impossible, possible_shapes
 from sweeper.config import StudyConfig
 from sweeper.errors import SweeperError
 from sweeper.server.prepare import prepare_engine
@@ -20,6 +24,9 @@ from sweeper.workload.conversation import Conversations
 from sweeper.workload.prompts import needs_tokenizer, plan_prompts
 
 SETUP_TIMEOUT_S = 900.0
+
+Tell = Callable[[str], None]
+"""Says something to a person."""
 
 
 @contextmanager
@@ -53,27 +60,47 @@ def cluster(address: str | None, config: StudyConfig) -> Iterator[None]:
         ray.shutdown()
 
 
-def servers_that_fit(config: StudyConfig) -> int:
-    """How many servers the cluster's nodes hold, each within one node.
+def shape_that_fits(config: StudyConfig, tell: Tell) -> ServerShape:
+    """What a server takes: one node if that holds it, else the fewest nodes that do.
+
+    Waits for nodes that may come, as long as ``actors.node_types.patience_s`` says, and then tells so once; what is
+    asked for is demand that an autoscaler sees meanwhile.
 
     Raises:
-        SweeperError: not a single one fits; the message says what the nodes have.
+        SweeperError: the cluster has no such nodes, and no such will come; the message says what it has.
     """
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    wanted = {"GPU": config.gpus_per_server, "CPU": config.resources.cpus_per_server}
-    count = 0
-    for node in nodes:
-        count += min((int(node.get(name, 0) // need) for name, need in wanted.items() if need), default=1)
-    if not count:
-        have = "; ".join(f"{n.get('GPU', 0):g} GPUs and {n.get('CPU', 0):g} CPUs" for n in nodes)
-        raise SweeperError(
-            f"resources: a server needs {wanted['GPU']:g} GPUs and {wanted['CPU']:g} CPUs on one node, "
-            f"but the cluster's nodes have {have}"
-        )
-    return count
+    nodes = list(living_nodes().values())
+    shape = best_shape(config, nodes)
+    if shape is not None:
+        return shape
+    patience, startable = patience_s(config), startable_nodes()
+    coming = best_shape(config, startable) if startable else possible_shapes(config)[0]
+    if coming is None:
+        raise impossible(config, nodes, "and none of the node types that Ray may start would do")
+    if not patience:
+        raise impossible(config, nodes)
+    tell(f"No node holds a server yet ({coming}); waiting up to {patience:.0f} s for nodes to come")
+    strategy = "STRICT_PACK" if coming.nodes == 1 else "STRICT_SPREAD"
+    demand = ray.util.placement_group([coming.bundle] * coming.nodes, strategy=strategy)
+    deadline = time.monotonic() + patience
+    try:
+        while time.monotonic() < deadline:
+            shape = best_shape(config, list(living_nodes().values()))
+            if shape is not None:
+                return shape
+            time.sleep(1)
+    finally:
+        ray.util.remove_placement_group(demand)
+    raise impossible(
+        config, list(living_nodes().values()), f"and in {patience:.0f} s none came that would do"
+    )
 
 
-def trial_plan(config: StudyConfig, conversations: Conversations) -> TrialPlan:
+def _to_stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def trial_plan(config: StudyConfig, conversations: Conversations, tell: Tell = _to_stderr) -> TrialPlan:
     """What all trials share: the SGLang where the servers will run, and the prompts.
 
     That need not be the driver's node; prompts that the target's chat template must render are rendered there, too.
@@ -82,17 +109,18 @@ def trial_plan(config: StudyConfig, conversations: Conversations) -> TrialPlan:
         SweeperError: SGLang is not installed there or lacks a flag of the study, no node can run a server, or the
             prompts cannot be used.
     """
-    setup: EngineSetup = _where_servers_run(config, prepare_engine, config)
+    shape = shape_that_fits(config, tell)
+    setup: EngineSetup = _where_servers_run(shape, prepare_engine, config, shape.nodes)
     if not needs_tokenizer(config, conversations):
         return TrialPlan(config, setup, plan_prompts(config, conversations))
-    return TrialPlan(config, setup, _where_servers_run(config, plan_prompts, config, conversations))
+    return TrialPlan(config, setup, _where_servers_run(shape, plan_prompts, config, conversations))
 
 
-def _where_servers_run(config: StudyConfig, function: Callable[..., Any], *arguments: Any) -> Any:
-    """The function's result on a node that can run a server, with a server's resources."""
-    servers_that_fit(config)
+def _where_servers_run(shape: ServerShape, function: Callable[..., Any], *arguments: Any) -> Any:
+    """The function's result on a node that can run a server, or a rank of it, with its resources."""
     remote: Any = ray.remote(function)
-    remote = remote.options(num_gpus=config.gpus_per_server, num_cpus=config.resources.cpus_per_server)
+    own = {name: amount for name, amount in shape.bundle.items() if name not in ("GPU", "CPU")}
+    remote = remote.options(num_gpus=shape.gpus, num_cpus=shape.cpus, resources=own)
     try:
         return ray.get(remote.remote(*arguments), timeout=SETUP_TIMEOUT_S)
     except RayTaskError as error:

@@ -1,64 +1,45 @@
-"""Keeps every server actor busy, and turns the loss of one into a failed trial."""
+"""Runs trials on the servers of a cluster, and turns the loss of one into a failed trial."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from actors.cluster import servers_that_fit
-from actors.server_actor import ServerActor
-from sweeper.errors import SweeperError
+from actors.roster import Roster
+from actors.server_group import ServerGroup
 from sweeper.records import FailureClass, Hardware, TrialRecord, TrialResult, TrialState
 from sweeper.server import failures
 from sweeper.space import Candidate
 from sweeper.trial_order import TrialOrder, TrialPlan
 
-PLACEMENT_TIMEOUT_S = 300.0
 INTERRUPT_S = 30.0
-CLOSE_S = 5.0
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Busy:
-    name: str
-    actor: Any
+    group: ServerGroup
     tag: str
     candidate: Candidate
 
 
 class ServerPool:
-    """As many server actors as fit (or as asked for), each with at most one running trial.
+    """Servers with at most one running trial each; ``actors.roster`` says how many and where.
 
-    ==========  =================================================================
-    an actor    means
-    ==========  =================================================================
-    pending     Ray has not placed it yet; its answer to ``hardware`` is awaited
-    ready       placed, on the hardware of the first one that was
-    busy        ready, and a trial runs on it
-    ==========  =================================================================
+    Trials compare only on equal hardware: the kind with the most servers is chosen (or the one an earlier run of the
+    study had), others are given back and reported. Servers that are lost, or left something behind, are replaced
+    while there is work; a node that spoils trials gets no more. A context manager: leaving it ends all actors, and
+    with them their servers.
 
-    Trials compare only on equal hardware: an actor that lands on another kind is released. An actor whose server
-    left something behind is replaced. A context
-    manager: leaving it ends all actors, and with them their servers.
+    Raises:
+        SweeperError: the cluster can never hold a server.
     """
 
     def __init__(self, plan: TrialPlan) -> None:
-        study = plan.study
-        self._gpus, self._cpus = study.gpus_per_server, study.resources.cpus_per_server
-        self._plan = ray.put(plan)
-        self._pending: dict[Any, Any] = {}
-        self._ready: dict[str, Any] = {}
-        self._placed = 0
+        self._roster = Roster(plan)
         self._running: dict[Any, _Busy] = {}
-        self._hardware: Hardware | None = None
-        self._deserted_since = time.monotonic()
-        count = servers_that_fit(study)
-        for _ in range(min(count, study.resources.max_servers or count)):
-            self._create()
 
     def __enter__(self) -> ServerPool:
         return self
@@ -67,69 +48,34 @@ class ServerPool:
         self.interrupt()
         if self._running:
             ray.wait(list(self._running), num_returns=len(self._running), timeout=INTERRUPT_S)
-        there = [*self._ready.values(), *(busy.actor for busy in self._running.values())]
-        closing = [actor.close.remote() for actor in there]
-        if closing:
-            ray.wait(closing, num_returns=len(closing), timeout=CLOSE_S)
-        for actor in [*there, *self._pending.values()]:
-            ray.kill(actor)
+        self._roster.close()
 
-    def _create(self) -> None:
-        remote: Any = ray.remote(ServerActor)
-        options = {"num_gpus": self._gpus, "num_cpus": self._cpus, "max_concurrency": 2}
-        actor = remote.options(**options).remote(self._plan)
-        self._pending[actor.hardware.remote()] = actor
-
-    def _admit(self, timeout_s: float) -> None:
-        """Take in the actors that Ray has placed; release those on other hardware than the first one's.
+    def hardware(self, kind: str = "") -> Hardware:
+        """What the servers run on, once it is settled; ``kind``: the key of an earlier run's, which goes first.
 
         Raises:
-            SweeperError: the hardware cannot be read, or for PLACEMENT_TIMEOUT_S not one actor was there.
+            SweeperError: no server was placed in time.
         """
-        placed = ray.wait(list(self._pending), num_returns=1, timeout=timeout_s)[0] if self._pending else []
-        if placed:  # and all others that are there
-            placed = ray.wait(list(self._pending), num_returns=len(self._pending), timeout=0)[0]
-        for ref in placed:
-            actor = self._pending.pop(ref)
-            try:
-                hardware: Hardware = ray.get(ref)
-            except RayTaskError as error:
-                raise SweeperError(f"a server's hardware cannot be read: {error.cause}") from None
-            except RayError:
-                self._create()
-                continue
-            self._hardware = self._hardware or hardware
-            if hardware.key == self._hardware.key:
-                self._placed += 1
-                self._ready[f"{hardware.host}-{self._placed}"] = actor
-            else:
-                ray.kill(actor)
-        if self._ready or self._running:
-            self._deserted_since = time.monotonic()
-        elif time.monotonic() - self._deserted_since > PLACEMENT_TIMEOUT_S:
-            raise SweeperError(
-                f"no server actor could be placed for {PLACEMENT_TIMEOUT_S:.0f} s: each needs {self._gpus:g} GPUs and "
-                f"{self._cpus:g} CPUs on one node; is the cluster busy with other jobs? See: ray status"
-            )
-
-    def hardware(self) -> Hardware:
-        """What the servers run on, once the first one is placed.
-
-        Raises:
-            SweeperError: none was placed in time.
-        """
-        while self._hardware is None:
-            self._admit(1.0)
-        return self._hardware
+        self._roster.wished_kind = kind
+        while self._roster.chosen is None:
+            self._roster.admit(1.0)
+        return self._roster.chosen
 
     def size(self) -> int:
         """Servers that are there or still to be placed, at least 1."""
-        return max(1, len(self._pending) + len(self._ready) + len(self._running))
+        return max(1, len(self._roster))
 
     def idle(self) -> list[str]:
-        """Names of the servers that wait for a trial; a replaced actor has a name of its own."""
-        self._admit(0.0)
-        return list(self._ready)
+        """Names of the servers that wait for a trial; a replaced server has a name of its own.
+
+        A server whose node has just spoiled a trial is left out as long as another node could take that up.
+        """
+        self._roster.admit(0.0)
+        return self._roster.idle()
+
+    def need(self, count: int) -> None:
+        """From here on at most so many servers have work: idle ones beyond are given back, and none is added."""
+        self._roster.need(count)
 
     def start(self, tag: str, order: TrialOrder, on: str | None = None) -> None:
         """Run a trial on an idle server, on a certain one if it is named; ``tag`` comes back with its result.
@@ -137,50 +83,40 @@ class ServerPool:
         Raises:
             KeyError: the server named is not idle, or gone.
         """
-        while not self._ready:
-            self._admit(1.0)
-        name = on or next(iter(self._ready))
-        actor = self._ready.pop(name)
-        self._running[actor.run_trial.remote(tag, order)] = _Busy(name, actor, tag, order.candidate)
+        while not self._roster.ready:
+            self._roster.admit(1.0)
+        group = self._roster.take(on or next(iter([*self._roster.idle(), *self._roster.ready])))
+        self._running[group.actor.run_trial.remote(tag, order)] = _Busy(group, tag, order.candidate)
 
     def release(self, name: str) -> None:
         """Give an idle server's processors back for good; one that is gone already needs no more."""
-        actor = self._ready.pop(name, None)
-        if actor is not None:
-            ray.wait([actor.close.remote()], timeout=CLOSE_S)
-            ray.kill(actor)
+        self._roster.release(name)
 
     def wait(self, timeout_s: float) -> list[tuple[str, TrialResult]]:
         """Results that came in within ``timeout_s`` seconds, at least until the first one does."""
         if not self._running:
-            self._admit(timeout_s)
+            self._roster.admit(timeout_s)
             return []
         done, _ = ray.wait(list(self._running), num_returns=1, timeout=timeout_s)
         return [self._collect(ref) for ref in done]
 
     def _collect(self, ref: Any) -> tuple[str, TrialResult]:
         busy = self._running.pop(ref)
+        usable = False
         try:
             result: TrialResult = ray.get(ref)
+            usable = not result.leak
         except RayTaskError as error:
-            self._ready[busy.name] = busy.actor
             result = _lost(busy.candidate, FailureClass.CRASH, f"the trial raised: {error.cause}")
-            return busy.tag, replace(result, server=busy.name)
+            usable = True
         except RayError as error:
-            ray.kill(busy.actor)  # it may be alive but out of reach, with its server on the GPUs
-            self._create()
             result = _lost(busy.candidate, FailureClass.LOST, f"the server's actor was lost: {error}")
-            return busy.tag, replace(result, server=busy.name)
-        if result.leak:
-            ray.kill(busy.actor)
-            self._create()
-        else:
-            self._ready[busy.name] = busy.actor
-        return busy.tag, replace(result, server=busy.name)
+        self._roster.ended(busy.group, result, usable)
+        return busy.tag, replace(result, server=busy.group.name)
 
     def phases(self) -> dict[str, str]:
         """What every busy server does right now, by tag."""
-        asked = {b.tag: b.actor.phase.remote() for b in self._running.values()}
+        asked = {b.tag: b.group.actor.phase.remote() for b in self._running.values()}
         phases = {}
         for tag, ref in asked.items():
             try:
@@ -192,7 +128,12 @@ class ServerPool:
     def interrupt(self) -> None:
         """Ask every running trial to end early."""
         for busy in self._running.values():
-            busy.actor.interrupt.remote()
+            busy.group.actor.interrupt.remote()
+
+    def notices(self) -> list[str]:
+        """What a person should know of the cluster since this was asked last."""
+        new, self._roster.notices = self._roster.notices, []
+        return new
 
 
 def _lost(candidate: Candidate, kind: FailureClass, message: str) -> TrialResult:

@@ -1,48 +1,56 @@
-"""One Ray actor holds the GPUs and CPUs of one SGLang server and runs one trial at a time on them."""
+"""One Ray actor holds the GPUs and CPUs of one SGLang server and runs one trial at a time on them.
+
+Of a server that spans several nodes it holds rank 0, and talks to the actors of the other ranks.
+"""
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 import threading
-from pathlib import Path
+from collections.abc import Sequence
+from typing import Any
 
-import psutil
+import ray
 
-from sweeper.hardware import visible_hardware
-from sweeper.records import Hardware, TrialResult
+from actors.placement import ServerShape
+from actors.rank_actor import RayRank
+from actors.seat import Place, Seat
+from sweeper.hardware import together
+from sweeper.records import TrialResult
+from sweeper.server.ranks import ONE_NODE, Ranks
 from sweeper.trial import run_trial
 from sweeper.trial_order import TrialOrder, TrialPlan, Watch
 
-SCRATCH = "sweeper-actor-"
-
-
-def _remove_scratch_of_the_dead() -> None:
-    """Directories of actors of this machine that were killed before they could remove them."""
-    for path in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*"):
-        pid = path.name.removeprefix(SCRATCH).split("-")[0]
-        if pid.isdigit() and not psutil.pid_exists(int(pid)):
-            shutil.rmtree(path, ignore_errors=True)
+THREADS = 2
+"""``run_trial`` blocks for minutes; the other one answers ``phase`` and takes ``interrupt``."""
 
 
 class ServerActor:
-    """The class behind the Ray actor; ``actors.pool`` reserves its resources and creates it.
+    """The class behind the Ray actor; ``actors.server_group`` reserves its resources and creates it."""
 
-    ``run_trial`` blocks for minutes, so the actor runs with two threads: the other one answers ``phase``
-    and takes ``interrupt``.
-    """
-
-    def __init__(self, plan: TrialPlan) -> None:
+    def __init__(self, plan: TrialPlan, shape: ServerShape, others: Sequence[Any] = ()) -> None:
         self._plan = plan
+        self._others = tuple(others)
+        self._ranks = ONE_NODE
         self._phase = "idle"
         self._stop = threading.Event()
         self._leak: str | None = None
-        _remove_scratch_of_the_dead()
-        self._scratch = tempfile.TemporaryDirectory(prefix=f"{SCRATCH}{os.getpid()}-")
+        self._place = Place(plan.study, shape)
 
-    def hardware(self) -> Hardware:
-        return visible_hardware(self._plan.study.engine.device)
+    def seats(self) -> tuple[Seat, ...]:
+        """What every node of the server has, rank 0's first; answered once all are there.
+
+        Raises:
+            OSError: the hardware of a node cannot be read.
+        """
+        own = self._place.seat()
+        seats = (own, *ray.get([other.seat.remote() for other in self._others]))
+        if self._others:
+            ranks = tuple(
+                RayRank(actor, number, seat.hardware.host)
+                for number, (actor, seat) in enumerate(zip(self._others, seats[1:], strict=True), start=1)
+            )
+            self._ranks = Ranks(own.address, ranks, together([seat.hardware for seat in seats]))
+        return seats
 
     def run_trial(self, tag: str, order: TrialOrder) -> TrialResult:
         """Measure a candidate; every outcome but the actor's own death is a result.
@@ -52,8 +60,8 @@ class ServerActor:
         """
         if self._leak:
             raise RuntimeError(f"this actor takes no further trial: {self._leak}")
-        watch = Watch(self._set_phase, self._stop.is_set)
-        log = Path(self._scratch.name) / f"{tag}.log"
+        watch = Watch(self._set_phase, self._stop.is_set, self._ranks)
+        log = self._place.scratch / f"{tag}.log"
         try:
             result = run_trial(self._plan, order, log, watch)
             self._leak = result.leak
@@ -63,7 +71,7 @@ class ServerActor:
 
     def close(self) -> None:
         """Remove the actor's files, before it is killed."""
-        self._scratch.cleanup()
+        self._place.close()
 
     def phase(self) -> str:
         return self._phase

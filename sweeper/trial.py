@@ -132,7 +132,7 @@ def _launch_and_measure(
     progress.record = replace(
         progress.record,
         command=public_command(command),
-        hardware=visible_hardware(plan.study.engine.device),
+        hardware=watch.ranks.hardware or visible_hardware(plan.study.engine.device),
         simulated=simulated_acceptance(environment) if order.candidate.effective.speculates else "",
     )
     ranks = watch.ranks.others
@@ -204,9 +204,7 @@ def _failure_while_serving(problem: Exception, server: ServerProcess) -> Failure
 def _result(progress: Progress, log: Path, clean: Cleaner) -> TrialResult:
     """What leaves this node. Everything in words goes through ``clean``, wherever it came from."""
     text = cleaned_log(log, clean)
-    record = replace(
-        progress.record, load_points=tuple(progress.points), warnings=failures.warnings(text)
-    )
+    record = replace(progress.record, load_points=tuple(progress.points), warnings=failures.warnings(text))
     if progress.stacks:
         text += f"\n== stacks of the hanging server's processes ==\n{clean(progress.stacks)}\n"
     return TrialResult(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from sweeper.records import Hardware
 from sweeper.server.command import Address
 from sweeper.server.process import LeakError, ServerDiedError, ServerProcess
 from sweeper.server.setup import EngineSetup
@@ -75,10 +76,11 @@ class RemoteRank(Protocol):
 
 @dataclass(frozen=True)
 class Ranks:
-    """Where rank 0 of a server runs, and the other ranks; none for a server on one node."""
+    """The address of rank 0's node, the other ranks, and what all run on; none for a server on one node."""
 
     node: str = ""
     others: tuple[RemoteRank, ...] = ()
+    hardware: Hardware | None = None
 
 
 ONE_NODE = Ranks()

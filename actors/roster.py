@@ -1,0 +1,285 @@
+"""The servers of a pool: asked for where nodes are, admitted when Ray has placed them, given back when of no use."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from actors.node_health import NodeHealth
+from actors.node_types import living_nodes, patience_s
+from actors.placement import impossible, server_shape, servers_on
+from actors.server_group import ServerGroup
+from sweeper.errors import SweeperError
+from sweeper.records import Hardware, TrialResult
+from sweeper.trial_order import TrialPlan
+
+PLACEMENT_TIMEOUT_S = 300.0
+GATHER_S = 20.0
+"""How long the first servers wait for others before the kind of hardware is chosen."""
+LOOK_S = 2.0
+"""Between two looks at the cluster's nodes."""
+CLOSE_S = 5.0
+
+
+class Roster:
+    """Follows the cluster: as many servers as fit, as asked for, or as have work.
+
+    ==========  =====================================================================
+    a server    means
+    ==========  =====================================================================
+    pending     Ray has not placed all of it yet; it shows as demand
+    placed      it is there, but the kind of hardware is not chosen yet
+    ready       on the chosen kind, and idle
+    busy        a trial runs on it
+    ==========  =====================================================================
+
+    ``notices`` are for a person.
+
+    Raises:
+        SweeperError: no node of the cluster can hold a server, now or later.
+    """
+
+    def __init__(self, plan: TrialPlan) -> None:
+        self._study = plan.study
+        self._shape = server_shape(plan.study, plan.setup.nodes)
+        self._plan = ray.put(plan)
+        self._patience_s = patience_s(plan.study)
+        self.health = NodeHealth(plan.study.resources.cordon_after)
+        self.pending: dict[Any, ServerGroup] = {}
+        self.placed: list[ServerGroup] = []
+        self.ready: dict[str, ServerGroup] = {}
+        self.busy: list[ServerGroup] = []
+        self.notices: list[str] = []
+        self.chosen: Hardware | None = None
+        self.wished_kind = ""
+        """The kind that an earlier run of the study measured on: it goes first."""
+        self._other_kinds: dict[str, str] = {}
+        self._needed: int | None = None
+        self._given_back = 0
+        self._named = 0
+        self._began = False
+        self._looked_at = 0.0
+        self._deserted_since = self._gathering_since = time.monotonic()
+        nodes = list(living_nodes().values())
+        if not self._patience_s and not servers_on(self._shape, nodes):
+            raise impossible(plan.study, nodes)
+        self._follow_the_cluster()
+
+    def __len__(self) -> int:
+        return len(self.pending) + len(self._there())
+
+    def _there(self) -> list[ServerGroup]:
+        return [*self.placed, *self.ready.values(), *self.busy]
+
+    def close(self) -> None:
+        """Give everything back."""
+        close(self._there())
+        for group in self.pending.values():
+            group.kill()
+
+    # What there should be, and what there is
+
+    def _usable(self, nodes: Iterable[str]) -> list[str]:
+        return [n for n in nodes if n not in self.health.cordoned and n not in self._other_kinds]
+
+    def _wanted(self) -> int:
+        """Servers that there should be: those that fit, and one more where Ray may start nodes for it."""
+        nodes = living_nodes()
+        fit = servers_on(self._shape, [nodes[n] for n in self._usable(nodes)])
+        limits = [fit - self._given_back + (1 if self._patience_s else 0)]
+        limits += [n for n in (self._study.resources.max_servers, self._needed) if n is not None]
+        return max(0, min(limits))
+
+    def _follow_the_cluster(self) -> None:
+        """Ask for servers where nodes have come, and forget idle ones whose nodes are gone."""
+        now = time.monotonic()
+        if now - self._looked_at < LOOK_S:
+            return
+        self._looked_at = now
+        nodes = living_nodes().keys()
+        for name, group in list(self.ready.items()):
+            if not group.nodes() <= nodes:
+                self.ready.pop(name).kill()
+                self.notices.append(f"server {name} was idle when its node was lost")
+        wanted = self._wanted()
+        while len(self) < wanted:
+            avoid = {*self.health.cordoned, *self._other_kinds} & nodes
+            group = ServerGroup(self._plan, self._shape, avoid)
+            self.pending[group.placed] = group
+        for ref in list(self.pending)[: max(0, len(self) - wanted)]:
+            self.pending.pop(ref).kill()
+
+    def admit(self, timeout_s: float) -> None:
+        """Take in the servers that Ray has placed; waits for one at most so many seconds.
+
+        Raises:
+            SweeperError: two servers have the same GPU, the hardware cannot be read anywhere, every node is cordoned,
+                or for PLACEMENT_TIMEOUT_S there was not one server.
+        """
+        self._follow_the_cluster()
+        if self.pending:
+            placed = ray.wait(list(self.pending), num_returns=1, timeout=timeout_s)[0]
+            if placed:  # and all others that are there
+                placed = ray.wait(list(self.pending), num_returns=len(self.pending), timeout=0)[0]
+            for ref in placed:
+                self._take_in(self.pending.pop(ref), ref)
+        elif not self._there():
+            time.sleep(timeout_s)
+        self._choose()
+        if self._there():
+            self._deserted_since = time.monotonic()
+        else:
+            self._complain()
+
+    def _complain(self) -> None:
+        patience = max(PLACEMENT_TIMEOUT_S, self._patience_s)
+        if self.health.cordoned and not self._patience_s and not self._usable(living_nodes()):
+            raise SweeperError("no node is left to measure on: " + "; ".join(self.health.cordoned.values()))
+        if time.monotonic() - self._deserted_since > patience:
+            raise SweeperError(
+                f"no server could be placed for {patience:.0f} s: each needs {self._shape}; is the cluster busy with "
+                "other jobs? See: ray status"
+            )
+
+    def _take_in(self, group: ServerGroup, ref: Any) -> None:
+        try:
+            group.seats = ray.get(ref)
+        except RayTaskError as error:
+            if not isinstance(error.cause, RayError):  # else the node of another rank was lost meanwhile
+                why = f"a server's hardware cannot be read: {error.cause}"
+                self.health.cordoned |= dict.fromkeys(group.nodes(), why)
+                self.notices.append(f"{why}; its node is not used")
+            group.kill()
+            return
+        except RayError:
+            group.kill()
+            return
+        self._named += 1
+        group.name = f"{group.hardware.host}-{self._named}"
+        reaped = sum(seat.reaped for seat in group.seats)
+        if reaped:
+            self.notices.append(
+                f"{group.name}: ended {reaped} process(es) of a server that had lost its owner"
+            )
+        clash = self._clash(group)
+        if clash:
+            close([group])
+            self.notices.append(f"{clash}; {group.name} is not used")
+            self.health.cordoned |= dict.fromkeys(group.nodes(), clash)
+        else:
+            self.placed.append(group)
+
+    def _clash(self, new: ServerGroup) -> str:
+        """Which other server has a GPU of this one; only a misconfigured cluster brings that about.
+
+        Raises:
+            SweeperError: before the first trial.
+        """
+        if not float(self._shape.gpus).is_integer():
+            return ""
+        mine = {gpu for seat in new.seats for gpu in seat.gpus}
+        for other in self._there():
+            both = mine & {gpu for seat in other.seats for gpu in seat.gpus}
+            if both:
+                said = (
+                    f"servers {other.name} and {new.name} both got GPU {', '.join(sorted(both))}: is a machine part of "
+                    "the cluster twice, or does its --num-gpus claim more GPUs than it has?"
+                )
+                if not self._began:
+                    close([new])
+                    raise SweeperError(said)
+                return said
+        return ""
+
+    # The kind of hardware
+
+    def _choose(self) -> None:
+        """Settle on a kind once enough servers are there; then keep those of it and give the others back."""
+        if not self.placed:
+            if self.chosen is None:
+                self._gathering_since = time.monotonic()
+            return
+        if self.chosen is None:
+            if self.pending and time.monotonic() - self._gathering_since < GATHER_S:
+                return
+            kinds = Counter(group.hardware.key for group in self.placed)
+            key = self.wished_kind if self.wished_kind in kinds else kinds.most_common(1)[0][0]
+            self.chosen = next(g.hardware for g in self.placed if g.hardware.key == key)
+        others = [group for group in self.placed if group.hardware.key != self.chosen.key]
+        self.ready |= {g.name: g for g in self.placed if g.hardware.key == self.chosen.key}
+        self.placed.clear()
+        close(others)
+        for kind, count in Counter(group.hardware.key for group in others).items():
+            if kind not in self._other_kinds.values():
+                self.notices.append(
+                    f"measuring on {self.chosen.key}; {count} server(s) on {kind} are not used, since trials compare "
+                    "only on equal hardware; for those run a second study with --name and resources.accelerator_type"
+                )
+        self._other_kinds |= {node: group.hardware.key for group in others for node in group.nodes()}
+
+    # Trials begin and end
+
+    def need(self, count: int) -> None:
+        """From here on at most so many servers have work: idle ones beyond are given back, and none is added."""
+        self._needed = count
+        for ref in list(self.pending)[: max(0, len(self) - count)]:
+            self.pending.pop(ref).kill()
+        close([self.ready.pop(name) for name in list(self.ready)[: max(0, len(self) - count)]])
+
+    def take(self, name: str) -> ServerGroup:
+        """A ready server for a trial. Raises KeyError where it is not ready."""
+        group = self.ready.pop(name)
+        self.busy.append(group)
+        self._began = True
+        if not self.health.on_probation(group.nodes()):
+            self.health.went_elsewhere()
+        return group
+
+    def release(self, name: str) -> None:
+        """Give a ready server back for good; one that is gone already needs no more."""
+        group = self.ready.pop(name, None)
+        if group is not None:
+            self._given_back += 1
+            close([group])
+
+    def idle(self) -> list[str]:
+        """Ready servers; one whose node has just spoiled a trial waits until another node could take that up."""
+        waiting = {name for name, group in self.ready.items() if self.health.on_probation(group.nodes())}
+        elsewhere = len(self.ready) > len(waiting) or any(
+            not self.health.on_probation(group.nodes()) for group in self.busy
+        )
+        return [name for name in self.ready if name not in waiting or not elsewhere]
+
+    def ended(self, group: ServerGroup, result: TrialResult, usable: bool) -> None:
+        """A trial is over: its server is ready again, or its processors are given back and asked for anew."""
+        self.busy.remove(group)
+        if usable:
+            self.ready[group.name] = group
+        else:  # it may be alive but out of reach, with its server on the GPUs
+            group.kill()
+        if not group.nodes() <= living_nodes().keys():
+            return  # of several nodes, the one that is gone had the fault
+        for node in self.health.ended(group.nodes(), result):
+            host = next(seat.hardware.host for seat in group.seats if seat.node == node)
+            why = result.record.failure.message if result.record.failure else result.leak
+            self.health.cordoned[node] = (
+                f"node {host} ({node[:8]}) spoiled {self._study.resources.cordon_after} trials in a row, the last one "
+                f"so: {why}"
+            )
+            self.notices.append(f"{self.health.cordoned[node]}; it gets no more trials")
+            close([self.ready.pop(name) for name, g in list(self.ready.items()) if node in g.nodes()])
+
+
+def close(groups: Iterable[ServerGroup]) -> None:
+    """Give servers back whose actors answer."""
+    groups = list(groups)
+    closing = [ref for group in groups for ref in group.closing()]
+    if closing:
+        ray.wait(closing, num_returns=len(closing), timeout=CLOSE_S)
+    for group in groups:
+        group.kill()
