@@ -23,8 +23,9 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from sweeper.errors import LeaseLostError, SweeperError
+from sweeper.errors import LeaseLostError
 from sweeper.holder import Holder
+from sweeper.lock_file import taken
 from sweeper.patience import Patience
 from sweeper.patient_storage import passing_storage_error
 
@@ -34,6 +35,7 @@ SILENT_S = 30.0
 """A driver that shows no sign of life for so long, while the database answers, has lost its study to the next one."""
 
 TELL_AFTER_S = 3.0
+PEEK_S = 2.5
 
 LEASES = Table(
     "sweeper_leases",
@@ -50,14 +52,6 @@ class _Row:
     token: str
     beat: int
     holder: Holder
-
-
-def taken(study: str, who: object) -> SweeperError:
-    """The refusal of a second driver."""
-    return SweeperError(
-        f"study {study!r} is driven by another process ({who}); wait for it, stop it, or choose another name with "
-        "--name"
-    )
 
 
 class Lease:
@@ -106,6 +100,22 @@ class Lease:
                 )
             time.sleep(LOOK_S)
         self._beating.start()
+
+    def refuse_second(self) -> None:
+        """Raises SweeperError if another driver shows a sign of life within ``PEEK_S`` seconds; changes nothing."""
+        first: _Row | None = None
+        deadline = time.monotonic() + PEEK_S
+        while time.monotonic() < deadline:
+            try:
+                row = self._look()
+            except SQLAlchemyError:
+                return  # no table yet, or no answer: whoever takes the study finds out
+            if row is None or row.holder.gone():
+                return
+            first = first or row
+            if row != first:
+                raise taken(self.study, row.holder)
+            time.sleep(LOOK_S)
 
     def release(self) -> None:
         """Let the next driver have the study at once."""

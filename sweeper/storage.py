@@ -94,7 +94,8 @@ def refuse_network_file_system(url: URL, mounted: Sequence[Mount] | None = None)
         raise SweeperError(
             f"storage: {file} would be a SQLite database on {mount.kind} ({mount.point}), where locks and writes "
             "are not reliable and studies get corrupted. Set storage: to a database server, for instance "
-            "postgresql+psycopg://USER:${PASSWORD}@HOST/DATABASE (then runs_dir may stay where it is), or runs_dir: to a local disk"
+            "postgresql+psycopg://USER:${PASSWORD}@HOST/DATABASE (then runs_dir may stay where it "
+            "is), or runs_dir: to a local disk"
         )
 
 
