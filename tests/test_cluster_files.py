@@ -15,26 +15,13 @@ from typing import Any
 import click
 import pytest
 import tomllib
-import yaml
 from packaging.requirements import Requirement
 
 from sweeper.server import ports
-
-ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs" / "cluster"
-VENV = ROOT / "ray_cluster.yaml"
-LOCAL = [VENV, DOCS / "on_prem_docker.yaml"]
-LAUNCHER = [*LOCAL, DOCS / "aws.yaml"]
-ALL = [VENV, *sorted(DOCS.iterdir())]
-DOCKERFILE = (DOCS / "Dockerfile").read_text()
+from tests.cluster_files import ALL, AWS, DOCKERFILE, LAUNCHER, LOCAL, ROOT, VENV, content
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Ray's command line
 each_launcher_file = pytest.mark.parametrize("file", LAUNCHER, ids=lambda file: file.stem)
-
-
-def content(file: Path) -> dict[str, Any]:
-    loaded: dict[str, Any] = yaml.safe_load(file.read_text())
-    return loaded
 
 
 def pinned(name: str) -> str:
@@ -97,7 +84,7 @@ def test_ray_refuses_a_wrong_file(change: dict[str, Any], message: str) -> None:
 
 
 def test_aws_has_gpu_nodes_that_come_and_go_and_a_head_without_tasks() -> None:
-    config = content(DOCS / "aws.yaml")
+    config = content(AWS)
     types = dict(config["available_node_types"])
     assert types.pop(config["head_node_type"])["resources"]["CPU"] == 0
     assert all(node["node_config"]["InstanceType"].startswith(("g", "p")) for node in types.values())

@@ -15,11 +15,11 @@ import pytest
 import yaml
 
 from sweeper.study_file import load_study_file
+from tests.cluster_files import DOCKERFILE, DOCS, ROOT
 
-ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs" / "cluster"
 SCHEMA = json.loads((ROOT / "tests" / "data" / "kuberay.schema.json").read_text())
 KUBERNETES = "1.37"
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Ray's command line
 
 Manifest = dict[str, Any]
 
@@ -174,7 +174,7 @@ def test_the_job_runs_the_study_of_its_config_map_for_days(tmp_path: Path) -> No
     config_map, job = manifests("kuberay_job.yaml")
     (name, text), *_ = config_map["data"].items()
     prompts = re.sub(r"/opt/sweeper/", f"{ROOT}/", text)  # where the image has them
-    assert "COPY search_spaces/ /opt/sweeper/search_spaces/" in (DOCS / "Dockerfile").read_text()
+    assert "COPY search_spaces/ /opt/sweeper/search_spaces/" in DOCKERFILE
     (tmp_path / name).write_text(prompts)
     assert load_study_file(tmp_path / name).study == "llama31_8b_eagle3"
     (mount,) = (

@@ -8,24 +8,12 @@ import re
 import shlex
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from sweeper.drives import run_path
 from sweeper.user_cache import user_cache
-
-ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs" / "cluster"
-VENV = ROOT / "ray_cluster.yaml"
-DOCKER = [DOCS / "on_prem_docker.yaml", DOCS / "aws.yaml"]
-DOCKERFILE = (DOCS / "Dockerfile").read_text()
-
-
-def content(file: Path) -> dict[str, Any]:
-    loaded: dict[str, Any] = yaml.safe_load(file.read_text())
-    return loaded
+from tests.cluster_files import ALL, AWS, DOCKER, DOCKERFILE, DOCS, ROOT, VENV, content
 
 
 def node_environment(home: Path, **given: str) -> dict[str, str]:
@@ -85,7 +73,7 @@ def test_what_the_image_s_containers_leave_is_where_a_disk_is_mounted(
     assert run_path("runs", "study", in_job=True) == Path("/var/lib/sweeper/runs/study")
     assert user_cache("baselines").is_relative_to("/var/lib/sweeper")
     assert all(environment[name].startswith("/var/lib/sweeper/") for name in cache_variables())
-    for file in DOCKER:
+    for file in (DOCKER, AWS):
         assert "--volume /var/lib/sweeper:/var/lib/sweeper" in content(file)["docker"]["run_options"]
 
 
@@ -96,7 +84,7 @@ def test_the_node_s_secrets_are_read_from_a_file_of_the_node(tmp_path: Path) -> 
     assert node_environment(tmp_path)["HF_TOKEN"] == "from-the-node"
 
 
-@pytest.mark.parametrize("file", [VENV, *sorted(DOCS.iterdir())], ids=lambda file: file.name)
+@pytest.mark.parametrize("file", ALL, ids=lambda file: file.name)
 def test_no_file_holds_a_secret(file: Path) -> None:
     text = file.read_text()
     assert not re.search(r"hf_[A-Za-z0-9]{8}|AKIA[A-Z0-9]{8}|PRIVATE KEY|[a-z]+://[^/\s]+:[^/\s]+@", text)
@@ -104,7 +92,7 @@ def test_no_file_holds_a_secret(file: Path) -> None:
     assert not re.search(r"(TOKEN|SECRET|PASSWORD)[A-Z_]*[=:]\s*\S", code), "a secret's value"
 
 
-@pytest.mark.parametrize("file", [VENV, *DOCKER], ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", [VENV, DOCKER, AWS], ids=lambda file: file.stem)
 def test_only_who_has_the_token_runs_jobs(file: Path, tmp_path: Path) -> None:
     assert content(file)["file_mounts"]["~/.ray/auth_token"] == "~/.ray/auth_token"
     if file == VENV:
