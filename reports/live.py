@@ -66,7 +66,9 @@ class LiveView:
         for trial, record in done.trials.items():
             speeds = "  ".join(f"{load} {values[0]:.2f}x" for load, values in done.speedups[trial].items())
             said = escape(speeds or done.failures.get(trial, "nothing measured"))
-            self._say(f"confirmation {done.number} of {of}: trial {trial} {record.effective}  {said}")
+            self._say(
+                f"confirmation {done.number} of {of}: trial {trial} {escape(str(record.effective))}  {said}"
+            )
 
     def skipped(self, configs: Mapping[SpeculationConfig, str]) -> None:
         """Candidates that will not be launched, grouped by the reason."""
@@ -77,11 +79,11 @@ class LiveView:
     def finished(self, number: int, record: TrialRecord, speedups: Speedups) -> None:
         if record.failure:
             kind, message = record.failure.kind.value, escape(record.failure.message)
-            self._say(f"[red]trial {number} {kind}[/] {record.effective}: {message}")
+            self._say(f"[red]trial {number} {kind}[/] {escape(str(record.effective))}: {message}")
             self._say(f"  next: {escape(ADVICE[record.failure.kind].next_step)}")
             return
         if not record.load_points:
-            self._say(f"trial {number} {record.state.value.lower()} {record.effective}")
+            self._say(f"trial {number} {record.state.value.lower()} {escape(str(record.effective))}")
             return
         loads = "  ".join(
             f"{p.load} {p.output_tok_s.value:.0f} tok/s {speedups[p.load].value:.2f}x "
@@ -90,7 +92,7 @@ class LiveView:
         )
         self._say(
             f"trial {number} {'pruned' if record.pruned else 'done'} in {record.start_s + record.measure_s:.0f} s  "
-            f"{record.effective}  {loads}"
+            f"{escape(str(record.effective))}  {loads}"
         )
         if record.pruned:
             self._say(f"  {escape(record.pruned)}")
@@ -105,7 +107,7 @@ class LiveView:
         line = f"{_summary(tally)}" + "".join(f"; {tag} {phase}" for tag, phase in phases.items())
         if time.monotonic() - self._said_at > PLAIN_EVERY_S and line != self._said:
             self._said_at, self._said = time.monotonic(), line
-            self._say(line)
+            self._say(escape(line))
 
 
 def _rate(rate: Interval) -> str:
@@ -121,7 +123,7 @@ def _remarks(point: LoadPoint) -> str:
 def _bar(tally: Tally) -> Table:
     row = Table.grid(padding=(0, 1))
     done = tally.complete + tally.pruned + tally.failed
-    row.add_row(ProgressBar(total=max(tally.planned, 1), completed=done, width=30), _summary(tally))
+    row.add_row(ProgressBar(total=max(tally.planned, 1), completed=done, width=30), Text(_summary(tally)))
     return row
 
 

@@ -22,7 +22,7 @@ def print_report(report: StudyReport, console: Console) -> None:
     title = (
         f"{report.study}: {report.model} on {report.hardware or '?'}, SGLang {report.engine_version or '?'}"
     )
-    console.rule(title, align="left")
+    console.rule(escape(title), align="left")
     if not report.baseline:
         console.print("No baseline was measured yet, so there is nothing to compare with.")
         return
@@ -115,7 +115,8 @@ def break_even_lines(report: StudyReport) -> list[str]:
         if best:
             row, trial = best
             line += (
-                f"; best {trial.config} {escape(short(row.best_known))}: accept length {row.accept_length.value:.2f}, "
+                f"; best {escape(f'{trial.config} {short(row.best_known)}')}: "
+                f"accept length {row.accept_length.value:.2f}, "
                 f"pays above {row.break_even_accept_length:.2f}"
             )
         lines.append(line)
@@ -123,7 +124,9 @@ def break_even_lines(report: StudyReport) -> list[str]:
     if curves:
         lines.append("\n[bold]Break-even concurrency per config[/]")
     for trial, bucket, found in curves:
-        lines.append(f"  {trial.config}{f' at {bucket} input tokens' if bucket else ''}: {found}")
+        lines.append(
+            f"  {escape(str(trial.config))}{f' at {bucket} input tokens' if bucket else ''}: {found}"
+        )
     pruned = [f"  {t.config}: {escape(t.pruned)}" for t in report.trials if t.pruned]
     return [*lines, *(["\n[bold]Pruned[/]", *pruned] if pruned else [])]
 
@@ -139,13 +142,13 @@ def confirmation_lines(report: StudyReport) -> list[str]:
         searched = escape(short(trial.objective)) if trial.objective else "-"
         found = escape(short(trial.confirmed)) if trial.confirmed else "failed"
         why = f" ({escape(trial.confirmation_failure)})" if trial.confirmation_failure else ""
-        lines.append(f"  {trial.config}: in the search {searched}, confirmed {found}{why}")
+        lines.append(f"  {escape(str(trial.config))}: in the search {searched}, confirmed {found}{why}")
     if report.checks:
         lines.append("\n[bold]Baseline re-checked[/]: its speed over that of the study's baseline")
     for check in report.checks:
         found = escape(short(check.drift)) if check.drift else f"[red]{escape(check.failure)}[/]"
         beyond = " [yellow]beyond baseline.tolerance[/]" if check.beyond_tolerance else ""
-        lines.append(f"  {check.when}, {check.server}: {found}{beyond}")
+        lines.append(f"  {escape(check.when)}, {escape(check.server)}: {found}{beyond}")
     return lines
 
 
@@ -159,9 +162,9 @@ def quality_lines(report: StudyReport) -> list[str]:
             f"of its own; near ties are within {floor.near_tie:g} nats"
         )
     for trial in report.trials:
-        lines += [f"  [red]LOSSY[/] {trial.config}: {escape(reason)}" for reason in trial.lossy]
+        lines += [f"  [red]LOSSY[/] {escape(str(trial.config))}: {escape(reason)}" for reason in trial.lossy]
         for row in trial.loads:
-            lines += [f"  {trial.config} at {row.load}: {escape(note)}" for note in row.notes]
+            lines += [f"  {escape(f'{trial.config} at {row.load}')}: {escape(note)}" for note in row.notes]
     for base in report.baseline:
         lines += [f"  no speculation at {base.load}: {escape(note)}" for note in base.notes]
     return lines
@@ -173,7 +176,9 @@ def failure_lines(report: StudyReport) -> list[str]:
     lines = ["\n[bold]Failures[/]"] if failed or report.skipped else []
     for trial in failed:
         what = escape(trial.failure or "")
-        lines.append(f"  trial {trial.number} [red]{trial.failure_class}[/] {trial.config}: {what}")
+        lines.append(
+            f"  trial {trial.number} [red]{trial.failure_class}[/] {escape(str(trial.config))}: {what}"
+        )
         lines.append(f"    next: {escape(trial.next_step or '')}")
     for why, count in Counter(report.skipped.values()).items():
         lines.append(f"  {count} config(s) skipped: {escape(why)}")
@@ -207,6 +212,5 @@ def verdict(report: StudyReport) -> str:
     how = "confirmed" if best.confirmed else "not confirmed by a second measurement"
     pays = "; ".join(str(found) for found in best.break_even.values())
     lossy = " [red]LOSSY: it may change the outputs[/]." if best.lossy else ""
-    return (
-        f"[bold green]Deploy {best.config}[/]: {gain} at {loads}, {how}{f'; {pays}' if pays else ''}.{lossy}"
-    )
+    deploy = f"[bold green]Deploy {escape(str(best.config))}[/]"
+    return f"{deploy}: {gain} at {loads}, {how}{f'; {pays}' if pays else ''}.{lossy}"

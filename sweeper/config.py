@@ -6,6 +6,7 @@ expands ``${ENV}`` and turns what pydantic finds into errors with a file, a line
 
 from __future__ import annotations
 
+import math
 import re
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
@@ -21,40 +22,22 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from sweeper.extra_args import unusable_flag
 from sweeper.records import Load
-from sweeper.speculation import ALGORITHMS, Algorithm, Parameter
+from sweeper.speculation import ALGORITHMS, NO_DRAFT, Algorithm, Parameter
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 MAX_RANGE = 1000
 
-OWNED_FLAGS = frozenset(
-    {
-        "api-key",
-        "config",
-        "disable-radix-cache",
-        "dist-init-addr",
-        "host",
-        "max-running-requests",
-        "model",
-        "model-path",
-        "nccl-init-addr",
-        "nccl-port",
-        "nnodes",
-        "node-rank",
-        "port",
-        "random-seed",
-        "tensor-parallel-size",
-        "tp",
-        "tp-size",
-        "speculative-adaptive",
-        "speculative-algorithm",
-        "speculative-draft-model",
-        *(algorithm.draft_flag for algorithm in ALGORITHMS.values()),
-        *(p.flag for algorithm in ALGORITHMS.values() for p in algorithm.parameters),
-    }
-)
-"""Flags that the sweep sets itself: equally on both arms, or as the config says. A study file must not set them."""
+MAX_COMBINATIONS = 20_000
+"""Of all grids together; going through as many takes seconds."""
+
+MAX_LOADS = 1000
+
+MAX_SEED = 2**32 - 1
+"""What NumPy takes."""
 
 
 def _name(value: str) -> str:
@@ -99,7 +82,7 @@ Bucket = Annotated[list[Annotated[int, Field(strict=True, ge=1)]], Field(min_len
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Engine(Section):
@@ -145,10 +128,12 @@ class Engine(Section):
 
     @model_validator(mode="after")
     def _only_free_flags(self) -> Engine:
-        for flag in self.extra_args:
-            name = flag.lstrip("-").replace("_", "-")
-            if name in OWNED_FLAGS:
-                raise ValueError(f"extra_args.{flag} is set by the sweep itself; remove it")
+        unusable = unusable_flag(self.extra_args)
+        if unusable:
+            raise _wrong(unusable[1], "extra_args", unusable[0])
+        for name in self.env:
+            if not VARIABLE_NAME.fullmatch(name):
+                raise _wrong(f"{name!r} is no name of an environment variable", "env", name)
         return self
 
 
@@ -237,7 +222,17 @@ class Space(Section):
                 rules = ALGORITHMS[algorithm]
                 if rules.needs_draft and not rules.draft_optional and not (grid.drafts or self.drafts):
                     raise ValueError(f"grids[{i}]: {algorithm} needs a draft; list one in space.drafts")
+        if NO_DRAFT in self.drafts:
+            raise ValueError(f"a draft cannot be called {NO_DRAFT!r}: that stands for configs without one")
+        asked = sum(self._combinations(grid) for grid in self.grids)
+        if asked > MAX_COMBINATIONS:
+            raise ValueError(f"the grids ask for {asked:,} combinations, more than {MAX_COMBINATIONS:,}")
         return self
+
+    def _combinations(self, grid: Grid) -> int:
+        """At most as many configs as a grid asks for."""
+        drafts = len(self.drafts if grid.drafts is None else grid.drafts) or 1
+        return len(grid.algorithm) * drafts * math.prod(len(values) for values in grid.values.values())
 
 
 class Workload(Section):
@@ -286,6 +281,9 @@ class Workload(Section):
         ends = [end for bucket in self.input_lengths for end in bucket]
         if sorted(set(ends)) != ends:
             raise ValueError("input_lengths must be ascending [least, most] pairs that do not overlap")
+        levels, buckets = len(self.concurrency) + len(self.request_rates), len(self.input_lengths) or 1
+        if levels * buckets > MAX_LOADS:
+            raise ValueError(f"{levels * buckets:,} loads are more than {MAX_LOADS:,}")
         return self
 
     @property
@@ -333,7 +331,9 @@ class Measurement(Section):
     stall_timeout_s: float = Field(
         45, gt=0, description="a server that sends no token to any request for this long hangs"
     )
-    seed: int = Field(1, ge=0, description="order of the prompts and the server's random seed, on both arms")
+    seed: int = Field(
+        1, ge=0, le=MAX_SEED, description="order of the prompts and the server's random seed, on both arms"
+    )
 
     def least_requests(self, load: Load) -> int:
         """Requests that a load sends whatever happens; an open loop counts as concurrency 1."""
@@ -348,7 +348,7 @@ class Search(Section):
 
     sampler: Literal["tpe", "gp", "random", "grid"] = "tpe"
     max_trials: int | None = Field(None, ge=1, description="server launches; default: the whole space")
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, le=MAX_SEED)
     objective_load: Annotated[list[int], BeforeValidator(_as_list)] | None = Field(
         None, description="concurrency to win at (several: geometric mean of speedups); default: the lowest"
     )
@@ -429,8 +429,12 @@ class Resources(Section):
                 f"gpus_per_server {gpus:g} cannot be split evenly over nodes_per_server {self.nodes_per_server}"
             )
         for name in self.custom:
-            if name in ("CPU", "GPU", "memory", "object_store_memory") or name.startswith("accelerator_type:"):
-                raise ValueError(f"custom.{name} is one of Ray's own resources; use the key that is meant for it")
+            if name in ("CPU", "GPU", "memory", "object_store_memory") or name.startswith(
+                "accelerator_type:"
+            ):
+                raise ValueError(
+                    f"custom.{name} is one of Ray's own resources; use the key that is meant for it"
+                )
         return self
 
 
@@ -452,7 +456,16 @@ class StudyConfig(Section):
         ge=1,
         description="seconds that a storage or run directory is waited for when it is locked, full or down",
     )
-    runs_dir: str = "runs"
+    runs_dir: str = Field(
+        "runs",
+        description="folder of the run directories; relative to where sweeper runs, in a Ray job to "
+        "~/.local/share/sweeper on the driver's node",
+    )
+    artifacts: str | None = Field(
+        None,
+        description="URL (s3://, gs://, file://, ...) that the run directory is copied to after every trial, and "
+        "restored from on a node that has none",
+    )
 
     @model_validator(mode="after")
     def _objective_is_measured(self) -> StudyConfig:

@@ -11,6 +11,7 @@ import yaml
 from sweeper.baseline import read_baseline, write_baseline
 from sweeper.config import StudyConfig
 from sweeper.errors import RunNotFoundError
+from sweeper.known_storages import note_storage, require_known_storage
 from sweeper.patience import IMPATIENT, Patience
 from sweeper.records import Baseline, RequestRecord, TrialResult
 from sweeper.request_table import write_requests
@@ -53,6 +54,7 @@ class RunDirectory:
 
     def write_study(self, config: StudyConfig) -> None:
         """The study file as it was understood: defaults filled in, paths absolute, secrets still ``${VAR}``."""
+        note_storage(config.storage)
         text = yaml.safe_dump(config.model_dump(mode="json", exclude_none=True), sort_keys=False, width=110)
         self._write(self.study_file, text)
 
@@ -106,9 +108,10 @@ def read_run(run: RunDirectory) -> tuple[StudyConfig, optuna.Study]:
     Raises:
         RunNotFoundError: the storage holds no such study (yet).
         StudyChangedError: another release of sweeper wrote it.
-        SweeperError: the storage cannot be opened.
+        SweeperError: the storage cannot be opened, or is none of this user's.
     """
     config = load_study_file(run.study_file, files_must_exist=False)
+    require_known_storage(config.storage, run.path)
     storage = open_storage(storage_url(config, run.path), Patience(READ_S))
     try:
         study = optuna.load_study(study_name=config.study, storage=storage)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import yaml
 
 from reports.study_report import StudyReport, TrialRow
 from sweeper.config import StudyConfig
+from sweeper.printable import one_line
 from sweeper.records import Load
 from sweeper.server.setup import EngineSetup, Flags, server_flags
 from sweeper.speculation import NO_SPECULATION
@@ -31,8 +34,12 @@ def sglang_yaml(config: StudyConfig, report: StudyReport, trial: TrialRow | None
         notes.append(f"The server was measured with this environment: {names}")
     if config.engine.device == "cpu":
         notes.append("On the CPU test bed start it under: env $(sweeper testbed env)")
-    lines = [f"# {line}" for line in notes]
-    return "\n".join(lines) + "\n" + yaml.safe_dump(kept, sort_keys=False, default_flow_style=False)
+    return commented(notes) + yaml.safe_dump(kept, sort_keys=False, default_flow_style=False)
+
+
+def commented(notes: Iterable[str]) -> str:
+    """Notes as YAML comments, each on a line of its own: a line break in one would end the comment, so it is shown."""
+    return "".join(f"# {one_line(note)}\n" for note in notes)
 
 
 def evidence(report: StudyReport, trial: TrialRow | None) -> list[str]:

@@ -11,10 +11,13 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
+from sweeper.printable import one_line, printable
 from sweeper.records import Blame, Failure, FailureClass
 from sweeper.speculation import SpeculationConfig
 
 TAIL_LINES = 40
+MAX_LINE = 1000
+"""Characters of a log's line that are kept; some servers print whole requests."""
 
 
 class Remedy(str, Enum):
@@ -219,8 +222,9 @@ def concerns(failure: Failure, failed: SpeculationConfig, other: SpeculationConf
 
 
 def tail(log: str, lines: int = TAIL_LINES) -> tuple[str, ...]:
-    """The last non-empty lines of a log."""
-    return tuple([line for line in log.splitlines() if line.strip()][-lines:])
+    """The last non-empty lines of a log, each as one that can be printed."""
+    last = [line for line in log.splitlines() if line.strip()][-lines:]
+    return tuple(one_line(line, MAX_LINE) for line in last)
 
 
 def classify(what: str, log: str, otherwise: FailureClass = FailureClass.CRASH) -> Failure:
@@ -228,20 +232,20 @@ def classify(what: str, log: str, otherwise: FailureClass = FailureClass.CRASH) 
     for symptom in SYMPTOMS:
         found = symptom.pattern.search(log)
         if found and not (symptom.only_at_start and SERVES in log):
-            message = f"{symptom.message} ({what}; log: {_line(log, found)})"
+            message = f"{symptom.message} ({printable(what)}; log: {_line(log, found)})"
             return Failure(symptom.kind, message, tail(log), symptom.blames)
     return failure(otherwise, what, log)
 
 
 def failure(kind: FailureClass, what: str, log: str = "") -> Failure:
     """A failure whose class is known without its log."""
-    return Failure(kind, what, tail(log), ADVICE[kind].blames)
+    return Failure(kind, printable(what), tail(log), ADVICE[kind].blames)
 
 
 def _line(log: str, found: re.Match[str]) -> str:
     start = log.rfind("\n", 0, found.start()) + 1
     end = log.find("\n", found.end())
-    return log[start : end if end >= 0 else None].strip()[:200]
+    return printable(log[start : end if end >= 0 else None]).strip()[:200]
 
 
 WARNINGS = re.compile(
@@ -253,6 +257,6 @@ WARNINGS = re.compile(
 
 def warnings(log: str) -> tuple[str, ...]:
     """Lines in which the server says that it changed something, each once."""
-    lines = (line.strip() for line in log.splitlines() if WARNINGS.search(line))
+    lines = (one_line(line.strip(), MAX_LINE) for line in log.splitlines() if WARNINGS.search(line))
     stripped = (re.sub(r"^\[[^\]]*\]\s*", "", line) for line in lines)
     return tuple(dict.fromkeys(stripped))

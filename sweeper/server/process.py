@@ -207,7 +207,8 @@ class ServerProcess:
             self._process.stdin.close()
         shutil.rmtree(self._scratch, ignore_errors=True)  # the guardian may have been killed before it could
         forget_launch(self.pid)
-        if not PORT_TAKEN.search(read_log(self._log_path)):  # otherwise someone else holds it, and may go on doing so
+        taken = PORT_TAKEN.search(read_log(self._log_path))
+        if not taken:  # otherwise someone else holds it, and may go on doing so
             self._wait_for_ports()
         held = wait_for_gpu_memory(self._gpu_memory, GPU_GRACE_S) if self._gpu_memory else {}
         if held:

@@ -12,10 +12,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from sweeper.config import StudyConfig, Workload
+from sweeper.printable import shown
+from sweeper.regular_file import UnreadableFileError, read_text
 from sweeper.workload.conversation import Conversation, Conversations, WorkloadError
 from sweeper.workload.dealing import usable
 from sweeper.workload.presets import Preset, find_preset, load_preset
 from sweeper.workload.rows import Row, conversation
+
+MAX_BYTES = 2_000_000_000
+"""A file is read at once; a sweep sends some thousand prompts."""
 
 BLOCK_LINE = "---"
 """In a text file: a line that separates prompts of several lines."""
@@ -63,6 +68,7 @@ def read_file(path: str, workload: Workload) -> Conversations:
     distinct, unusable = _Distinct(), 0
     for row in _rows(path, workload):
         found = conversation(row)
+        _require_text(found)
         dump = row.shape == "sharegpt" or (row.shape == "auto" and "conversations" in row.data)
         if found is None:
             unusable += 1
@@ -70,6 +76,21 @@ def read_file(path: str, workload: Workload) -> Conversations:
             distinct.add(found, leave_out=dump)
     notes = [f"{path}: {unusable} rows without a question are left out"] if unusable else []
     return distinct.result(path, notes)
+
+
+def _require_text(found: Conversation | None) -> None:
+    """JSON can write half of a surrogate pair (``\\ud800``), which is no character and cannot be sent.
+
+    Raises:
+        WorkloadError: an id or a message holds one.
+    """
+    try:
+        for text in (found.id, *(m.content for turn in found.turns for m in turn)) if found else ():
+            text.encode()
+    except UnicodeEncodeError as error:
+        lone = shown(str(error.object)[error.start])
+        where = found.where if found else ""
+        raise WorkloadError(f"{where}: {lone} is half of a character, not text") from None
 
 
 def _from_preset(preset: Preset) -> Conversations:
@@ -133,13 +154,11 @@ def _rows(path: str, workload: Workload) -> Iterator[Row]:
 
 def _read(path: str) -> str:
     try:
-        return Path(path).read_text("utf-8-sig")  # Excel begins its CSV files with a mark
-    except OSError as error:
-        raise WorkloadError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise WorkloadError(
-            f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); unpack or convert it"
-        ) from None
+        return read_text(Path(path), MAX_BYTES)
+    except UnreadableFileError as error:
+        where = f"{path}:{error.line}" if error.line else path
+        hint = "; unpack or convert it" if error.line else ""
+        raise WorkloadError(f"{where}: {error.reason}{hint}") from None
 
 
 def _json_lines(path: str, text: str, shape: str) -> Iterator[Row]:
@@ -153,8 +172,8 @@ def _json_lines(path: str, text: str, shape: str) -> Iterator[Row]:
             except json.JSONDecodeError as error:
                 hint = "" if number > 1 else "; a .csv or .txt file may be what is meant, see workload.format"
                 raise WorkloadError(f"{where}: no JSON: {error.msg}{hint}") from None
-            except RecursionError:
-                raise WorkloadError(f"{where}: no JSON: nested too deeply") from None
+            except (RecursionError, ValueError) as error:
+                raise WorkloadError(f"{where}: no JSON: {_unusable(error)}") from None
 
 
 def _array_rows(path: str, text: str, shape: str) -> Iterator[Row]:
@@ -173,10 +192,14 @@ def _array_rows(path: str, text: str, shape: str) -> Iterator[Row]:
             data, position = decoder.raw_decode(text, begin)
         except json.JSONDecodeError as error:
             raise WorkloadError(f"{where}: no JSON: {error.msg} in line {error.lineno}") from None
-        except RecursionError:
-            raise WorkloadError(f"{where}: no JSON: nested too deeply") from None
+        except (RecursionError, ValueError) as error:
+            raise WorkloadError(f"{where}: no JSON: {_unusable(error)}") from None
         yield Row(number, where, data, shape)
         line += text.count("\n", begin, position)
+
+
+def _unusable(error: Exception) -> str:
+    return "nested too deeply" if isinstance(error, RecursionError) else "a number has too many digits"
 
 
 def _csv_rows(path: str, text: str, column: str) -> Iterator[Row]:

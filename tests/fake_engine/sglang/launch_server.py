@@ -4,8 +4,9 @@ The environment variable FAKE_FAULTS holds JSON: {"<draft path's last part>": "<
 ``crash_at_start``, ``crash_while_serving``, ``error_in_stream``, ``abort``, ``no_counters``, ``other_tokens``,
 ``one_token`` (over and over), ``hang``, ``no_finish`` (the stream just ends), ``merged_chunks`` (four steps in one),
 ``slows_down`` (to a third of its speed after 24 requests), ``other_steps`` (it says it runs 1/1/2), ``out_of_memory``
-(above a memory share of 0.8) and ``port_taken`` (once; FAKE_STATE names a directory to remember it in); "" as the key
-means the launch without a draft.
+(above a memory share of 0.8), ``port_taken`` (once; FAKE_STATE names a directory to remember it in), ``tells_secrets``
+(its environment and command line, with terminal sequences, into its log; then it serves) and ``dies_telling`` (it tells
+and crashes); "" as the key means the launch without a draft.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ import sys
 import time
 import zlib
 from pathlib import Path
+from urllib.parse import quote
 
 from aiohttp import web
+
+from sglang.ranks import meet
 
 FLAGS = Path(__file__).parents[2] / "server" / "flags" / "0.5.23.txt"
 STEP_S = 0.002
@@ -145,6 +149,17 @@ async def server_info(_: web.Request) -> web.Response:
     return web.json_response({**info, "internal_states": [info]})
 
 
+def tell() -> None:
+    """Print every secret in every form in which logs write such things, and what a terminal would obey."""
+    for name, value in os.environ.items():
+        if "TOKEN" in name or "KEY" in name or "PASSWORD" in name:
+            print(
+                f"\x1b[31moverriding {name}={value}\x1b[0m {value!r} {json.dumps(value)} {quote(value, safe='')}"
+            )
+    print(f"argv {sys.argv}\x1b]0;owned\x07\x1b[2J\r[bold red]not markup[/]")
+    print(f"https://me:{os.environ.get('HF_TOKEN')}@hub", flush=True)
+
+
 async def fine(_: web.Request) -> web.Response:
     return web.Response(text="ok")
 
@@ -160,10 +175,17 @@ def main() -> None:
             "ERROR: [Errno 98] error while attempting to bind on address: address already in use", flush=True
         )
         time.sleep(60)
+    if FAULT in ("tells_secrets", "dies_telling"):
+        tell()
+    if FAULT == "dies_telling":
+        token = os.environ.get("HF_TOKEN")
+        print(f"RuntimeError: mat1 and mat2 shapes cannot be multiplied, token {token}\x1b[1m", flush=True)
+        sys.exit(1)
     if FAULT == "crash_at_start":
         time.sleep(0.2)
         print("RuntimeError: mat1 and mat2 shapes cannot be multiplied (29x192 and 96x32)", flush=True)
         sys.exit(1)
+    meet(ARGS)
     app = web.Application()
     app.add_routes([web.post("/generate", generate), web.post("/flush_cache", fine)])
     app.add_routes([web.post("/abort_request", fine)])
