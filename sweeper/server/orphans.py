@@ -88,7 +88,7 @@ def _left_of(launch: Launch) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            in_session = os.getsid(process.pid) == launch.session
+            in_session = os.getsid(process.pid) == launch.session and process.status() != psutil.STATUS_ZOMBIE
             if in_session and (leader_lives or process.environ().get("TMPDIR") == launch.scratch):
                 found.append(process)
         except (psutil.Error, ProcessLookupError):
