@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from pydantic import BaseModel
 
@@ -38,9 +37,7 @@ def write_export(config: StudyConfig, report: StudyReport, run: RunDirectory, fo
         raise SweeperError(f"run {run.path}: no trial is complete yet, so there is nothing to export")
     name, render = FORMATS[format]
     best = report.best
-    run.deploy.mkdir(parents=True, exist_ok=True)
-    path = Path(run.deploy / name)
-    path.write_text(render(config, report, best), "utf-8")
+    path = run.write_deployment(name, render(config, report, best))
     return Export(
         format=format,
         path=str(path),

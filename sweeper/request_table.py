@@ -39,7 +39,7 @@ def read_requests(path: Path) -> tuple[RequestRecord, ...]:
         return tuple(_request(row) for row in frame.to_dict("records"))
     except FileNotFoundError:
         raise SweeperError(f"{path}: missing, so nothing can be computed from it") from None
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:  # or other columns, types
         raise SweeperError(f"{path}: no table of requests: {error}") from None
 
 

@@ -10,7 +10,7 @@ import yaml
 
 from sweeper.baseline import read_baseline, write_baseline
 from sweeper.config import StudyConfig
-from sweeper.errors import RunNotFoundError
+from sweeper.errors import RunNotFoundError, SweeperError
 from sweeper.known_storages import note_storage, require_known_storage
 from sweeper.patience import IMPATIENT, Patience
 from sweeper.records import Baseline, RequestRecord, TrialResult
@@ -75,6 +75,24 @@ class RunDirectory:
         """The raw data of one launch: its requests and its server's log."""
         self.write_requests(label, result.requests)
         self.write_log(label, result.log)
+
+    def write_table(self, text: str) -> None:
+        """``trials.csv``."""
+        self._write(self.table, text)
+
+    def write_deployment(self, name: str, text: str) -> Path:
+        """A file of ``deploy/``; returns its path.
+
+        Raises:
+            SweeperError: ``deploy`` is a link to somewhere else, which a run that comes from others may hold.
+        """
+        path = self.deploy / name
+        if not self.deploy.resolve().is_relative_to(self.path.resolve()):
+            raise SweeperError(
+                f"{self.deploy} leads out of the run directory, to {self.deploy.resolve()}; remove it"
+            )
+        self._write(path, text)
+        return path
 
     def write_log(self, label: str, log: str) -> None:
         self._write(self.log(label), log)

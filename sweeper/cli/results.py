@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from sweeper.cli.terminal import AllowLossy, AsJson, Run, complaining, console
 
@@ -45,7 +46,7 @@ def report(
             again = recomputed_findings(study, directory, config.measurement.drift_tolerance)
         findings = again.findings if again else None
         found = build_report(config, study, findings, allow_lossy)
-        long_table(found).to_csv(directory.table, index=False)
+        directory.write_table(long_table(found).to_csv(index=False))
     if as_json:
         typer.echo(found.model_dump_json(indent=2))
     else:
@@ -56,7 +57,7 @@ def report(
                 f"{again.largest_difference:.1e} at most",
                 highlight=False,
             )
-        console.print(f"\nTable: {directory.table}", highlight=False)
+        console.print(escape(f"\nTable: {directory.table}"), highlight=False)
 
 
 def export(
@@ -82,6 +83,8 @@ def export(
     if as_json:
         typer.echo(done.model_dump_json(indent=2))
     elif done.speculates:
-        console.print(f"{done.path}: {done.config}", highlight=False)
+        console.print(escape(f"{done.path}: {done.config}"), highlight=False)
     else:
-        console.print(f"{done.path}: no speculation, since no config is clearly faster", highlight=False)
+        console.print(
+            escape(f"{done.path}: no speculation, since no config is clearly faster"), highlight=False
+        )

@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
+from reports.console import SafeConsole
 from sweeper.errors import SweeperError
+from sweeper.secrets import Redactor, secrets_of
 
 LOG_WIDTH = 140
 
-console = Console()
+console = SafeConsole()
 if not console.is_terminal and "COLUMNS" not in os.environ:
     console.width = LOG_WIDTH  # a job's log has no edge at which tables would have to be cut
-complaints = Console(stderr=True)
+complaints = SafeConsole(stderr=True)
 
 StudyFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="study file (YAML); examples in search_spaces/")
@@ -34,9 +35,19 @@ AsJson = Annotated[bool, typer.Option("--json", help="print data instead; schema
 
 @contextmanager
 def complaining() -> Iterator[None]:
-    """Bad input ends with its message and exit code 2."""
+    """Bad input ends with its message and exit code 2; a message that quotes others may hold a secret of theirs."""
     try:
         yield
     except SweeperError as error:
-        complaints.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        said = Redactor(secrets_of(os.environ))(str(error))
+        complaints.print(f"[bold red]error:[/] {escape(said)}", highlight=False, soft_wrap=True)
         raise typer.Exit(2) from None
+
+
+def tell(text: str) -> None:
+    """Print a line as it is."""
+    console.print(escape(text), highlight=False, soft_wrap=True)
+
+
+def warn(text: str) -> None:
+    console.print(f"[yellow]{escape(text)}[/]", highlight=False, soft_wrap=True)

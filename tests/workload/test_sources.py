@@ -170,7 +170,7 @@ def test_unreadable_files_are_named(tmp_path: Path, read: Callable[..., Conversa
     with pytest.raises(WorkloadError, match="none.jsonl: cannot be read: No such file"):
         read(tmp_path / "none.jsonl")
     (tmp_path / "p.jsonl.gz").write_bytes(b"\x1f\x8b\x08")
-    with pytest.raises(WorkloadError, match="p.jsonl.gz: not UTF-8 text"):
+    with pytest.raises(WorkloadError, match="p.jsonl.gz:1: not UTF-8 text"):
         read(tmp_path / "p.jsonl.gz")
 
 
