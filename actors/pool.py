@@ -74,8 +74,12 @@ class ServerPool:
         return self._roster.idle()
 
     def need(self, count: int) -> None:
-        """From here on at most so many servers have work: idle ones beyond are given back, and none is added."""
+        """So many servers have work from here on: no more are started, until more have work."""
         self._roster.need(count)
+
+    def dismiss(self, name: str) -> None:
+        """Give an idle server's processors back: nothing is left to run on them."""
+        self._roster.dismiss(name)
 
     def start(self, tag: str, order: TrialOrder, on: str | None = None) -> None:
         """Run a trial on an idle server, on a certain one if it is named; ``tag`` comes back with its result.

@@ -225,11 +225,14 @@ class Roster:
     # Trials begin and end
 
     def need(self, count: int) -> None:
-        """From here on at most so many servers have work: idle ones beyond are given back, and none is added."""
+        """So many servers have work from here on: those that are not there yet are not waited for beyond that."""
         self._needed = count
         for ref in list(self.pending)[: max(0, len(self) - count)]:
             self.pending.pop(ref).kill()
-        close([self.ready.pop(name) for name in list(self.ready)[: max(0, len(self) - count)]])
+
+    def dismiss(self, name: str) -> None:
+        """Give a ready server back; its processors may be asked for again when more servers are needed."""
+        close([self.ready.pop(name)])
 
     def take(self, name: str) -> ServerGroup:
         """A ready server for a trial. Raises KeyError where it is not ready."""

@@ -29,6 +29,8 @@ FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
 BASELINE = "baseline_record"
 CHECK = "baseline check "
 CONFIRMATION = "confirmation "
+NOTICE = "notice "
+MOST_NOTICES = 100
 SKIPPED = "skipped"
 
 
@@ -58,6 +60,11 @@ def checks_of(attributes: Mapping[str, Any]) -> tuple[BaselineCheck, ...]:
 def rounds_of(attributes: Mapping[str, Any]) -> tuple[ConfirmationRound, ...]:
     """The rounds of confirmation, in their order."""
     return rounds_json.validate_python(_numbered(attributes, CONFIRMATION))
+
+
+def notices_of(attributes: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a person was told of the cluster: servers of other hardware, nodes that spoiled trials."""
+    return tuple(_numbered(attributes, NOTICE))
 
 
 def skipped_of(attributes: Mapping[str, Any]) -> dict[str, str]:
@@ -105,6 +112,12 @@ class StoredStudy:
 
     def add_round(self, done: ConfirmationRound) -> None:
         self.set(f"{CONFIRMATION}{done.number}", rounds_json.dump_python((done,), mode="json")[0])
+
+    def add_notice(self, text: str) -> None:
+        """The first MOST_NOTICES are kept."""
+        count = len(notices_of(self.study.user_attrs))
+        if count < MOST_NOTICES:
+            self.set(f"{NOTICE}{count + 1}", text)
 
     def set_baseline(self, record: TrialRecord) -> None:
         self.set(BASELINE, trial_record_json.dump_python(record, mode="json"))

@@ -59,7 +59,8 @@ class Sweep:
             SweeperError: there is no baseline, since the server fails without speculation.
             KeyboardInterrupt: after the running trials were stopped and put back into the queue.
         """
-        settings = baseline_settings(self.plan, self.servers.hardware())
+        before = self.stored.get("settings") or {}
+        settings = baseline_settings(self.plan, self.servers.hardware(before.get("hardware", "")))
         self.stored.begin({**settings, **self._own_settings()})
         self.driver.patience.limit_s = (
             self.config.storage_timeout_s
@@ -80,8 +81,7 @@ class Sweep:
         self.stored.set_baseline(baseline.record)
         self.stored.set("prompt_notes", list(self.plan.prompts.notes))
         self.stored.set("objective_loads", [str(load) for load in self.config.objective_loads])
-        self.trials.to_the_end(baseline, arm)
-        seen = self._confirm(baseline)
+        seen = [*self.trials.to_the_end(baseline, arm), *self._confirm(baseline)]
         tick("checking the baseline")
         arm.check_at_the_end(baseline, seen)
         self.stored.set_checked()

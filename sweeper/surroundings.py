@@ -19,7 +19,9 @@ NO_CANDIDATE = Candidate(NO_SPECULATION, NO_SPECULATION, ())
 class Servers(Protocol):
     """Where trials run: at most one per server at a time."""
 
-    def hardware(self) -> Hardware: ...
+    def hardware(self, kind: str = "") -> Hardware:
+        """What all of them run on; ``kind``: the key of what an earlier run of the study measured on."""
+        ...
 
     def idle(self) -> Sequence[str]:
         """Names of the servers that wait for a trial."""
@@ -42,7 +44,19 @@ class Servers(Protocol):
     def interrupt(self) -> None: ...
 
     def release(self, name: str) -> None:
-        """Give a server's processors back for good."""
+        """Give a server's processors back for good: nothing is to run on them."""
+        ...
+
+    def need(self, count: int) -> None:
+        """So many servers have work from here on: no more are started, until more have work."""
+        ...
+
+    def dismiss(self, name: str) -> None:
+        """Give an idle server's processors back: nothing is left to run on them."""
+        ...
+
+    def notices(self) -> Sequence[str]:
+        """What a person should know of them since this was asked last."""
         ...
 
 

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
+from sweeper.arrivals import Arrivals
 from sweeper.baseline_arm import BaselineArm, noise_floor
-from sweeper.breakeven import speedup_at
 from sweeper.ending import end_trial, give_up
 from sweeper.errors import LeaseLostError, StorageLostError
-from sweeper.journal import entry_text
 from sweeper.progress import Standing, tally
 from sweeper.pruning import Bar
 from sweeper.quality import lossy
-from sweeper.records import Baseline, Load, TrialResult
+from sweeper.records import Baseline, BaselineCheck, Load, TrialResult
 from sweeper.search import make_sampler
 from sweeper.search.candidates import REQUEUE, config_from, is_proposed, taken
 from sweeper.skipping import pointless
 from sweeper.space import Candidate
 from sweeper.stored_study import SKIPPED, StoredStudy
-from sweeper.stored_trial import Speedups, config_of, label, record_of, speedups_of
+from sweeper.stored_trial import config_of, label, record_of, speedups_of
 from sweeper.surroundings import Surroundings, Tally
 from sweeper.trial_order import TrialOrder, TrialPlan
 from sweeper.verdict import Contender, over_objective
@@ -35,16 +34,7 @@ LAST_WORDS_S = 10.0
 
 
 class TrialLoop:
-    """The trials of one study, from where the storage stands to the end of the space or of the budget.
-
-    ==========  ===================================================================================
-    a trial is  while
-    ==========  ===================================================================================
-    running     a server measures it
-    unwritten   its result came in and is not in the run directory yet
-    (neither)   its result is in the run directory; if it is not in the storage, the next driver tells it
-    ==========  ===================================================================================
-    """
+    """The trials of one study, from where the storage stands to the end of the space or of the budget."""
 
     def __init__(
         self, plan: TrialPlan, candidates: Sequence[Candidate], around: Surroundings, allow_lossy: bool
@@ -62,13 +52,16 @@ class TrialLoop:
         )
         self.stored = StoredStudy(self.study)
         self.running: dict[str, tuple[optuna.Trial, float]] = {}
-        self.unwritten: dict[str, tuple[optuna.Trial, TrialResult]] = {}
+        self.arrivals = Arrivals(self.driver.run, self.servers, self.running)
         self.stage = "baseline"
 
     def tick(self, stage: str = "") -> None:
         """Show where the sweep stands. Raises LeaseLostError once another driver has the study."""
         self.driver.check()
         self.stage = stage or self.stage
+        for notice in self.servers.notices():
+            self.driver.patience.say(notice)
+            self.stored.add_notice(notice)
         self.display.tick(self.tally(), self.servers.phases())
 
     def tally(self) -> Tally:
@@ -83,14 +76,19 @@ class TrialLoop:
         return min(limit or there, there)
 
     def wants_more(self) -> bool:
+        return self._left() > 0
+
+    def _left(self) -> int:
+        """Launches that are still to be made."""
         launched = [
             trial
             for trial in self.stored.trials()
             if trial.state != TrialState.WAITING and is_proposed(trial) and not trial.user_attrs.get(REQUEUE)
         ]
         if len(launched) >= self.planned():
-            return False
-        return bool(self._queued() or self.sampler.remaining(self.study))
+            return 0
+        candidates = len(self._queued()) + len(self.sampler.remaining(self.study))
+        return min(candidates, self.planned() - len(launched))
 
     def _queued(self) -> list[FrozenTrial]:
         return [trial for trial in self.stored.trials() if trial.state == TrialState.WAITING]
@@ -116,35 +114,58 @@ class TrialLoop:
             self.stored.set(SKIPPED, {str(config): why for config, why in skipped.items()})
             self.display.skipped(new)
 
-    def to_the_end(self, baseline: Baseline, arm: BaselineArm) -> None:
-        """Run trials until the budget or the space is used up; a server that is new shows first that it compares."""
+    def to_the_end(self, baseline: Baseline, arm: BaselineArm) -> list[BaselineCheck]:
+        """Run trials until the budget or the space is used up.
+
+        A server that is new shows first that it compares. One that has nothing left to do while others still measure
+        is checked for the last time and given back; returns these checks.
+        """
         self.stage = ""
-        canaries: set[str] = set()
+        canaries: dict[str, str] = {}
+        last: dict[str, BaselineCheck] = {}
+        self.arrivals.begin(self.stored.identity, baseline)
+        self.driver.patience.meanwhile = self.arrivals.use_the_time
         try:
             while self.wants_more() or self.running or canaries:
-                for server in self.servers.idle() if self.wants_more() else ():
-                    if server not in arm.equal:
-                        tag, order = arm.canary(baseline, "start", server)
-                        self.servers.start(tag, order, server)
-                        canaries.add(tag)
-                    elif self.wants_more():
+                self.servers.need(max(1, self._left() + len(self.running) + len(canaries)))
+                for server in self.servers.idle():
+                    more = self.wants_more()
+                    if more and server in arm.equal:
+                        last.pop(server, None)
                         self._start_next(baseline, server)
-                for tag, result in self.servers.wait(1.0):
+                    elif more or (server in arm.equal and server not in last and (self.running or canaries)):
+                        when = "start" if more else "end"
+                        tag, order = arm.canary(baseline, when, server)
+                        self.servers.start(tag, order, server)
+                        canaries[tag] = when
+                for tag, result in self.arrivals.take(1.0):
                     if tag not in canaries:
-                        self._finish(tag, result, baseline)
+                        self._finish(tag, result)
                         continue
-                    canaries.remove(tag)
+                    when = canaries.pop(tag)
                     self.driver.run.write_result(tag, result)
-                    check = arm.judge(baseline, "start", result)
-                    if check.beyond_tolerance:
+                    check = arm.judge(baseline, when, result)
+                    if when == "end":
+                        last[check.server] = check
+                    elif check.beyond_tolerance:
                         arm.turn_away(check)
+                self._dismiss(last)
                 self.tick()
+            return list(last.values())
         except KeyboardInterrupt:
-            self._wind_up(baseline, storing=True)
+            self._wind_up(storing=True)
             raise
         except (StorageLostError, LeaseLostError):
-            self._wind_up(baseline, storing=False)
+            self._wind_up(storing=False)
             raise
+        finally:
+            self.driver.patience.meanwhile = None
+
+    def _dismiss(self, checked: Container[str]) -> None:
+        """Give back idle servers that were checked for the last time, as long as another one is there."""
+        for server in self.servers.idle() if not self.wants_more() else ():
+            if server in checked and self.servers.size() > 1:
+                self.servers.dismiss(server)
 
     def _start_next(self, baseline: Baseline, server: str) -> None:
         trial = self.study.ask(self.sampler.space)
@@ -153,9 +174,7 @@ class TrialLoop:
         if candidate is None:  # queued before the study file changed
             give_up(self.study, trial, "no longer in the study file's space")
             return
-        if config in taken(
-            self.study, besides=trial.number
-        ):  # queued twice: an answer of the storage was lost
+        if config in taken(self.study, besides=trial.number):  # queued twice, since an answer was lost
             give_up(self.study, trial, "another trial has this config")
             return
         trial.set_user_attr("config", str(candidate.effective))
@@ -178,52 +197,30 @@ class TrialLoop:
         requests = {load: baseline.requests_at(load) for load in self.config.objective_loads}
         return Bar(requests, bars[holder], holder)
 
-    def _finish(self, tag: str, result: TrialResult, baseline: Baseline) -> None:
+    def _finish(self, tag: str, result: TrialResult) -> None:
         """A result goes into the run directory first: from then on it needs no storage to be safe."""
         trial = self.running.pop(tag)[0]
-        self.unwritten[tag] = trial, result
-        speedups = self._write(tag, baseline)
+        speedups = self.arrivals.keep(tag, trial.number, result)
         end_trial(self.study, trial, result.record, speedups, self.config.objective_loads)
         self.display.finished(trial.number, result.record, speedups)
         self.skip_the_pointless()
 
-    def _write(self, tag: str, baseline: Baseline) -> Speedups:
-        """Requests, log and journal of an unwritten result; its speedups."""
-        trial, result = self.unwritten[tag]
-        speedups = {
-            point.load: speedup_at(point.load, result.requests, baseline.requests)
-            for point in result.record.load_points
-        }
-        run = self.driver.run
-        run.write_result(tag, result)
-        run.write_journal(tag, entry_text(self.stored.identity, trial.number, result.record, speedups))
-        del self.unwritten[tag]
-        return speedups
-
-    def _wind_up(self, baseline: Baseline, storing: bool) -> None:
+    def _wind_up(self, storing: bool) -> None:
         """Stop the running trials and keep what they measured; without ``storing`` in the run directory alone."""
         self.driver.patience.limit_s = LAST_WORDS_S
         self.servers.interrupt()
-        for tag in list(self.unwritten):
-            self._kept(tag, baseline)
         deadline = time.monotonic() + STOP_S
         while self.running and time.monotonic() < deadline:
-            for tag, result in self.servers.wait(1.0):
+            for tag, result in self.arrivals.take(1.0):
                 if tag not in self.running:  # a canary
                     continue
-                if not storing:
-                    self.unwritten[tag] = self.running.pop(tag)[0], result
-                    self._kept(tag, baseline)
-                    continue
                 try:
-                    self._finish(tag, result, baseline)
+                    if storing:
+                        self._finish(tag, result)
+                    else:
+                        self.arrivals.keep(tag, self.running.pop(tag)[0].number, result)
                 except StorageLostError as error:
                     storing = False
                     self.driver.patience.say(str(error))
-
-    def _kept(self, tag: str, baseline: Baseline) -> None:
-        """Write an unwritten result, if that is possible."""
-        try:
-            self._write(tag, baseline)
-        except StorageLostError as error:
-            self.driver.patience.say(f"{tag} is lost and will be measured again: {error}")
+        for loss in self.arrivals.rescue():
+            self.driver.patience.say(loss)

@@ -174,6 +174,7 @@ def test_the_pool_follows_nodes_that_come_and_go_and_retries_elsewhere(write_stu
         pool.interrupt()
         assert results(pool, 1)["safe"].record.state is TrialState.INTERRUPTED
         pool.need(0)
+        pool.dismiss(joined)
         assert pool.idle() == []
 
 

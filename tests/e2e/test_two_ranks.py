@@ -91,6 +91,9 @@ def test_both_ranks_serve_one_trial_and_end_together(setup: TrialPlan) -> None:
         assert "== rank 1 on" in done.log
         assert [session_members(session) for session in sessions] == [[], []]
 
+
+def test_one_killed_rank_takes_the_other_with_it_and_the_actors_go_on(setup: TrialPlan) -> None:
+    with nodes(NODE, NODE), ServerPool(plan := over_nodes(setup)) as pool:
         launchers = serving(pool, plan, "killed rank")
         sessions = [launcher.ppid() for launcher in launchers.values()]
         launchers[1].kill()
