@@ -13,7 +13,7 @@ import pytest
 
 from sweeper.records import FailureClass, TrialResult, TrialState, trial_record_json
 from sweeper.secrets import Redactor, is_secret_name, literal_secret, secrets_of
-from sweeper.server.log_text import HEAD, TAIL, Cleaner, read_log
+from sweeper.server.log_text import HEAD, TAIL, Cleaner, last_words, read_log
 from sweeper.server.prepare import prepare_engine
 from sweeper.space import enumerate_space
 from sweeper.stored_trial import attributes
@@ -151,6 +151,12 @@ def test_an_endless_log_is_read_at_both_ends(tmp_path: Path) -> None:
     assert text.endswith("last\n")
     assert "12 bytes are left out here" in text
     assert read_log(tmp_path / "none") == ""
+
+
+def test_what_a_helper_process_complains_with_is_cleaned() -> None:
+    errors = f"Traceback\n\x1b[31mOSError: {TOKEN} is no token\n\n"
+    assert last_words(errors, {"HF_TOKEN": TOKEN}) == "OSError: *** is no token"
+    assert last_words(" \n", {}) == "no output"
 
 
 def trial(write_study: WriteStudy, tmp_path: Path, fault: str) -> TrialResult:

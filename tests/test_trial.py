@@ -76,7 +76,7 @@ def test_a_port_that_stays_taken_is_left_alone(
         addresses = iter([taken])
 
         @contextmanager
-        def next_address() -> Iterator[Address]:
+        def next_address(node: str = "") -> Iterator[Address]:
             with fresh_address() as own:
                 yield next(addresses, own)
 

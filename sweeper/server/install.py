@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from sweeper.errors import SweeperError
 from sweeper.server import resolve_args
 from sweeper.server.flags import FlagTable, parse_help
+from sweeper.server.log_text import last_words
 from sweeper.user_cache import cached_answer, write_cached
 
 HELP_TIMEOUT_S = 300.0
@@ -117,6 +118,6 @@ def _run(command: Sequence[str], environment: Mapping[str, str], given: str, wha
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoHelpError(f"SGLang of {command[0]} cannot be asked for {what}: {error}") from None
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        last = last_words(done.stderr, environment)
         raise NoHelpError(f"SGLang of {command[0]} cannot be asked for {what}: {last}")
     return done.stdout

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from sweeper.printable import printable
+from sweeper.printable import one_line, printable
 from sweeper.records import RequestRecord, TrialRecord
 from sweeper.secrets import Redactor, secrets_of
 
@@ -32,6 +32,12 @@ class Cleaner:
 
     def request(self, request: RequestRecord) -> RequestRecord:
         return replace(request, error=self(request.error)) if request.error else request
+
+
+def last_words(errors: str, environment: Mapping[str, str]) -> str:
+    """The last line that a process of that environment complained with."""
+    lines = Cleaner(environment)(errors).strip().splitlines()
+    return one_line(lines[-1], 500) if lines else "no output"
 
 
 def cleaned_log(path: Path, clean: Cleaner) -> str:

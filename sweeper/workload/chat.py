@@ -14,6 +14,7 @@ from sweeper.config import StudyConfig
 from sweeper.errors import SweeperError
 from sweeper.server.command import launch_environment
 from sweeper.server.install import installed_version
+from sweeper.server.log_text import last_words
 from sweeper.server.setup import own_flags
 from sweeper.user_cache import cached_answer, write_cached
 from sweeper.workload import render_chat
@@ -229,7 +230,7 @@ def _run(study: StudyConfig, given: str) -> dict[str, Any]:
             f"engine.python: {command[0]} cannot render the prompts: {error}"
         ) from None
     except ValueError:
-        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        last = last_words(done.stderr, launch_environment(study))
         raise CannotRenderHereError(
             f"engine.python: {command[0]} cannot render the prompts: {last}"
         ) from None
