@@ -47,6 +47,8 @@ class Patience:
 
     def __init__(self, limit_s: float, say: Callable[[str], None] = lambda text: None) -> None:
         self.limit_s, self.say = limit_s, say
+        self.meanwhile: Callable[[], None] | None = None
+        """Called between two attempts, for work that needs nothing of what is waited for."""
 
     def __call__(
         self,
@@ -79,12 +81,21 @@ class Patience:
                 if not said_at or time.monotonic() - said_at >= SAY_EVERY_S:
                     self.say(f"{what}: {reason}; trying again, for {self.limit_s - waited:.0f} s at most")
                     said_at = time.monotonic()
+                self._use_the_time()
                 time.sleep(max(0.0, min(pause_s * random.uniform(0.5, 1), self.limit_s - waited)))
                 pause_s = min(2 * pause_s, LONGEST_S)
                 continue
             if said_at:
                 self.say(f"{what}: works again after {time.monotonic() - began:.0f} s")
             return result
+
+    def _use_the_time(self) -> None:
+        work, self.meanwhile = self.meanwhile, None  # it may have to wait itself, but not for itself
+        if work is not None:
+            try:
+                work()
+            finally:
+                self.meanwhile = work
 
 
 IMPATIENT = Patience(0.0)

@@ -33,7 +33,7 @@ def passing_storage_error(error: Exception) -> str | None:
     """What is wrong with the storage, if waiting may help: locked, full, read-only, down; None if not."""
     cause = error.__cause__ if isinstance(error, StorageInternalError) and error.__cause__ else error
     if isinstance(cause, PoolTimeoutError | PendingRollbackError):
-        return said(cause)
+        return "the connection was lost"
     if not isinstance(cause, DBAPIError) or HOPELESS.search(str(cause.orig)):
         return None
     cut_off = cause.connection_invalidated or isinstance(
