@@ -3,6 +3,7 @@
 # make test    every test, real SGLang included
 # make test-all  also the slow ones: half an hour more
 # make lint    ruff and mypy
+# make postgresql  installs the server that some tests start on a port of their own (root on Debian or Ubuntu)
 
 # SGLang 0.5.23 needs Python 3.11; the first interpreter that is new enough.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -11,7 +12,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: setup demo test test-all lint schemas clean
+.PHONY: setup demo test test-all lint postgresql schemas clean
 
 setup: $(STAMP)
 
@@ -30,13 +31,22 @@ demo: setup
 	$(BIN)/sweeper run search_spaces/cpu_tiny.yaml $(if $(NAME),--name $(NAME))
 
 # Real servers have the machine to themselves; most of the rest waits for processes, so two at a time.
-test: setup
+test: setup postgresql
 	$(BIN)/sweeper testbed build
 	$(BIN)/pytest -m "e2e and not slow"
 	$(BIN)/pytest -m "not e2e and not slow" -n 2 --dist loadgroup
 
 test-all: test
 	$(BIN)/pytest -m slow
+
+# Its programs alone: no cluster is made and no service started. Where it cannot be had, its tests are skipped.
+postgresql:
+	@if ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && apt-get install -qq -y --no-install-recommends postgresql-common && \
+		echo "create_main_cluster = false" >> /etc/postgresql-common/createcluster.conf && \
+		apt-get install -qq -y --no-install-recommends postgresql || echo "PostgreSQL: not installed, its tests are skipped"; \
+	else echo "PostgreSQL: not installed, its tests are skipped"; fi
 
 lint: setup
 	$(BIN)/ruff check .
