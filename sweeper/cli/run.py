@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,15 +14,19 @@ import typer
 from rich.markup import escape
 
 from sweeper.check import usable_space
-from sweeper.cli.terminal import AllowLossy, StudyFile, complaining, console
+from sweeper.cli.terminal import AllowLossy, StudyFile, complaining, console, tell, warn
 from sweeper.config import NAME, StudyConfig
+from sweeper.drives import add_drive, inside_job, read_drives, run_path
 from sweeper.errors import SweeperError
 from sweeper.releases import warning_about
 from sweeper.study_file import load_study_file
 
 if TYPE_CHECKING:
+    from sweeper.driver import Driver
+    from sweeper.mirror import Mirror
     from sweeper.run_directory import RunDirectory
     from sweeper.study import Wishes
+    from sweeper.surroundings import Display
 
 INTERRUPTED = 130
 
@@ -49,11 +57,18 @@ def run(
       sweeper run search_spaces/llama31_8b_eagle3.yaml --name monday --ray-address auto
       ray job submit --working-dir . -- python -m sweeper run search_spaces/llama31_8b_eagle3.yaml
     """
-    from sweeper.study import Wishes
+    from sweeper.second_driver import refuse_second_driver
 
     with complaining():
         config = _with_options(load_study_file(file), name, max_trials)
-        _run(config, ray_address, Wishes(remeasure_baseline, allow_lossy))
+        refuse_second_driver(config, run_path(config.runs_dir, config.study, inside_job()))
+        from sweeper.study import Wishes
+
+        try:
+            _run(config, ray_address, Wishes(remeasure_baseline, allow_lossy))
+        except KeyboardInterrupt:
+            console.print(f"Interrupted; the same command continues study {config.study!r}.", highlight=False)
+            raise typer.Exit(INTERRUPTED) from None
 
 
 def _with_options(config: StudyConfig, name: str | None, max_trials: int | None) -> StudyConfig:
@@ -67,10 +82,10 @@ def _run(config: StudyConfig, ray_address: str | None, wishes: Wishes) -> None:
     """Connect to Ray, drive the sweep, print the report and export the winner."""
     import optuna
 
-    from actors.cluster import cluster, trial_plan
+    from actors.cluster import trial_plan
     from actors.pool import ServerPool
     from reports.live import LiveView
-    from sweeper.driver import driving
+    from sweeper.mirror import Mirror
     from sweeper.server.command import launch_environment
     from sweeper.server.install import installed_version
     from sweeper.server.setup import EngineSetup, shared_pins
@@ -86,36 +101,84 @@ def _run(config: StudyConfig, ray_address: str | None, wishes: Wishes) -> None:
     if ray_address is None:  # one machine: an empty space shows before anything starts
         version = installed_version(config.engine.python, launch_environment(config).get("PYTHONPATH"))
         usable_space(config, EngineSetup(version, pins=shared_pins(config, version)))
-    path = Path(config.runs_dir) / config.study
-    interrupted = False
-    with driving(
-        config, path, lambda text: console.print(f"[yellow]{escape(text)}[/]", highlight=False)
-    ) as driver:
-        with cluster(ray_address, config):
-            signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ray sets its own when it starts
-            with console.status("Looking at the installed SGLang, once per installation"):
-                plan = trial_plan(config, conversations)
-            space = usable_space(config, plan.setup)
-            for warning in (warning_about(plan.setup.version), raw_warning(config, conversations)):
-                if warning:
-                    console.print(f"[yellow]{escape(warning)}[/]", highlight=False)
-            for note in plan.prompts.notes:
-                console.print(f"Prompts: {escape(note)}", highlight=False)
-            with ServerPool(plan) as servers, LiveView(console) as view:
-                sweep = Sweep(plan, space.candidates, Surroundings(driver, servers, view), wishes)
-                console.print(
-                    f"[bold]{config.study}[/]: {sweep.planned()} of {len(space.candidates)} configs, "
-                    f"{servers.size()} server(s) at a time, SGLang {plan.setup.version}",
-                    highlight=False,
-                )
-                try:
-                    sweep.drive()
-                except KeyboardInterrupt:
-                    interrupted = True
+    path = run_path(config.runs_dir, config.study, inside_job())
+    mirror = Mirror(config.artifacts, config.study) if config.artifacts else None
+    with _driving_on(ray_address, config, path, mirror) as driver, _mirroring(mirror, path) as mirrored:
+        with console.status("Looking at the installed SGLang, once per installation"):
+            plan = trial_plan(config, conversations)
+        space = usable_space(config, plan.setup)
+        for warning in (warning_about(plan.setup.version), raw_warning(config, conversations)):
+            if warning:
+                warn(warning)
+        for note in plan.prompts.notes:
+            console.print(f"Prompts: {escape(note)}", highlight=False)
+        with ServerPool(plan) as servers, LiveView(console) as view:
+            around = Surroundings(driver, servers, mirrored(view))
+            sweep = Sweep(plan, space.candidates, around, wishes)
+            console.print(
+                f"[bold]{config.study}[/]: {sweep.planned()} of {len(space.candidates)} configs, "
+                f"{servers.size()} server(s) at a time, SGLang {plan.setup.version}",
+                highlight=False,
+            )
+            interrupted = False
+            try:
+                sweep.drive()
+            except KeyboardInterrupt:
+                interrupted = True
         _conclude(config, driver.run, wishes.allow_lossy)
     if interrupted:
-        console.print(f"Interrupted; the same command continues study {config.study!r}.", highlight=False)
-        raise typer.Exit(INTERRUPTED)
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def _driving_on(
+    ray_address: str | None, config: StudyConfig, path: Path, mirror: Mirror | None
+) -> Iterator[Driver]:
+    """Hold the cluster and the study.
+
+    On one machine the study comes first, so that a second driver is refused before Ray starts. On a cluster its
+    name there comes first, then the newest copy of its run directory, which may lie on another node.
+    """
+    from actors.cluster import cluster
+    from actors.driver_lease import only_driver
+    from actors.node_code import require_same_code
+    from actors.run_location import bring_newest
+    from sweeper.driver import driving
+    from sweeper.run_archive import set_aside
+
+    with ExitStack() as held:
+        if ray_address:
+            held.enter_context(cluster(ray_address, config))
+            require_same_code(config)
+            held.enter_context(only_driver(config.study))
+            kept_on_nodes = inside_job() or Path(config.runs_dir).is_absolute()
+            brought = bring_newest(path, config.runs_dir if kept_on_nodes else None, mirror)
+            if brought:
+                tell(f"{config.study} {brought}")
+            driver = held.enter_context(driving(config, path, warn))
+        else:
+            if mirror and mirror.drives() > len(read_drives(path)):
+                set_aside(path)
+                mirror.pull(path)
+                tell(f"{config.study} continues the run from {mirror.url}")
+            driver = held.enter_context(driving(config, path, warn))
+            held.enter_context(cluster(None, config))
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ray sets its own when it starts
+        add_drive(path)
+        tell(f"Run directory: {os.uname().nodename}:{path.resolve()}")
+        yield driver
+
+
+@contextmanager
+def _mirroring(mirror: Mirror | None, path: Path) -> Iterator[Callable[[Display], Display]]:
+    """How to have the run directory copied to the mirror while a display is told what happens."""
+    from sweeper.mirror import Mirrored, MirrorThread
+
+    if mirror is None:
+        yield lambda display: display
+        return
+    with MirrorThread(mirror, path, warn) as thread:
+        yield lambda display: Mirrored(display, thread)
 
 
 def _conclude(config: StudyConfig, directory: RunDirectory, allow_lossy: bool) -> None:
@@ -129,12 +192,11 @@ def _conclude(config: StudyConfig, directory: RunDirectory, allow_lossy: bool) -
     _, study = read_run(directory)
     report = build_report(config, study, allow_lossy=allow_lossy)
     print_report(report, console)
-    long_table(report).to_csv(directory.table, index=False)
-    console.print(f"\nFiles: {directory.path}/ (study.db, trials.csv, requests/, logs/)", highlight=False)
+    directory.write_table(long_table(report).to_csv(index=False))
+    tell(f"\nFiles: {directory.path}/ (study.db, trials.csv, requests/, logs/)")
     if report.finished:
         export = write_export(config, report, directory, "sglang")
         prefix = "env $(sweeper testbed env) " if config.engine.device == "cpu" else ""
-        command = f"{prefix}python -m sglang.launch_server --config {export.path}"
-        console.print(f"Deploy: {command}", highlight=False, soft_wrap=True)
+        tell(f"Deploy: {prefix}python -m sglang.launch_server --config {shlex.quote(export.path)}")
     if report.trials and all(t.state == "FAILED" for t in report.trials):
         raise typer.Exit(1)
