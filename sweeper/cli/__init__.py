@@ -8,8 +8,10 @@ import typer
 
 from sweeper import __version__
 from sweeper.cli.check import check
+from sweeper.cli.jobs import fetch, logs, status, stop
 from sweeper.cli.results import export, report
 from sweeper.cli.run import run
+from sweeper.cli.submit import submit
 from sweeper.cli.testbed import testbed_app
 
 app = typer.Typer(
@@ -20,6 +22,7 @@ app = typer.Typer(
     speculation, and says where speculation pays, by how much, how sure that is, and what to deploy.
 
     Start with:  sweeper check FILE   then:  sweeper run FILE   then:  sweeper export RUN
+    On a Ray cluster:  sweeper submit FILE --address http://HEAD:8265
     """,
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -43,6 +46,6 @@ def main(
     pass
 
 
-for command in (check, run, report, export):
+for command in (check, run, report, export, submit, status, logs, stop, fetch):
     app.command()(command)
 app.add_typer(testbed_app, name="testbed")
