@@ -1,4 +1,7 @@
-"""A real server whose target changes under it gives other outputs: the trial is LOSSY and is not exported."""
+"""A real server whose target changes under it gives other outputs: the trial is LOSSY and is not exported.
+
+By NGRAM, since ``/update_weights_from_disk`` would put the target's weights into a draft model, too.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from optuna.trial import FrozenTrial
 
 from tests.command_line import servers, start_sweeper, sweeper
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +43,11 @@ def corrupted(testbed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def replace_weights(driver: subprocess.Popen[bytes], weights: Path) -> None:
     """Give the speculating server other weights, as soon as it listens."""
-    deadline = time.monotonic() + 400
+    said = ""
+    deadline = time.monotonic() + 800
     while time.monotonic() < deadline:
         assert driver.poll() is None
-        for server in servers("--speculative-algorithm EAGLE3"):
+        for server in servers("--speculative-algorithm NGRAM"):
             if any(c.status == psutil.CONN_LISTEN for c in server.net_connections("tcp")):
                 words = server.cmdline()
                 port, key = (words[words.index(flag) + 1] for flag in ("--port", "--api-key"))
@@ -53,10 +57,11 @@ def replace_weights(driver: subprocess.Popen[bytes], weights: Path) -> None:
                     headers={"Authorization": f"Bearer {key}"},
                     timeout=120,
                 )
-                assert answer.json()["success"], answer.text
-                return
+                said = answer.text
+                if answer.status_code == 200 and answer.json()["success"]:
+                    return
         time.sleep(0.1)
-    raise AssertionError("the speculating server never served")
+    raise AssertionError(f"the speculating server took no weights: {said}")
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +70,7 @@ def lossy_run(testbed: Path, corrupted: Path, tmp_path_factory: pytest.TempPathF
     study = {
         "study": "lossy",
         "engine": {"model": str(testbed / "target"), "device": "cpu", "start_timeout_s": 240},
-        "space": {
-            "drafts": {"full": {"path": str(testbed / "draft_eagle3_100")}},
-            "grids": [{"algorithm": "EAGLE3", "num_steps": 3}],
-        },
+        "space": {"grids": [{"algorithm": "NGRAM", "num_draft_tokens": 8}]},
         "workload": {
             "prompts": "testbed",
             "chat_template": False,
@@ -86,8 +88,12 @@ def lossy_run(testbed: Path, corrupted: Path, tmp_path_factory: pytest.TempPathF
     file = path / "lossy.yaml"
     file.write_text(yaml.safe_dump(study))
     driver = start_sweeper("run", str(file))
-    replace_weights(driver, corrupted)
-    assert driver.wait(timeout=400) == 0
+    try:
+        replace_weights(driver, corrupted)
+        assert driver.wait(timeout=800) == 0
+    finally:
+        if driver.poll() is None:
+            driver.terminate()
     return path / "runs" / "lossy"
 
 
