@@ -21,6 +21,7 @@ from sweeper.quality import (
     NEAR_TIE_BFLOAT16,
     NEAR_TIE_FLOAT32,
     Judge,
+    Outputs,
     compare_outputs,
     require_sane,
 )
@@ -135,13 +136,17 @@ class Measuring:
             )
         )
         self.progress.requests.extend(run.requests)
-        if not load.warm:
-            self.progress.outputs.update(run.outputs)
+        self._keep(run.outputs)
         notes = (*after_the_end(run.outputs, end_tokens(self.plan.study.engine.model)), *client_limits(run))
         data = LoadData(load, run.requests, run.ended_by, warmup, run.sources, notes)
         prefix_cache = self.plan.study.workload.prefix_cache
         expected = Expectation.of(self.config, prefix_cache, measurement.drift_tolerance)
         self.progress.points.append(load_point(data, expected))
+
+    def _keep(self, outputs: Outputs) -> None:
+        """Of a prompt that was answered twice, cold and warm, the answer that is not the reference's."""
+        kept, reference = self.progress.outputs, self.order.reference or {}
+        kept.update({p: o for p, o in outputs.items() if p not in kept or kept[p] == reference.get(p)})
 
     def run(self, order: Order, **sampling: float) -> LoadRun:
         """Raises InterruptedError, ServerDiedError or StalledError where the trial must end here."""
