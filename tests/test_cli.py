@@ -246,7 +246,7 @@ def test_when_nothing_pays_the_plain_server_is_exported(write_study: WriteStudy)
 
 def test_interrupt_and_resume(write_study: WriteStudy) -> None:
     """Ctrl-C in the second trial: servers stop, the study is resumable, the same command finishes it."""
-    path = write_study(workload={"max_new_tokens": 200})
+    path = write_study(workload={"max_new_tokens": 200}, baseline={"tolerance": 0.9})
     process = start_sweeper("run", str(path))
     lock = path.parent / "runs" / "small" / "driver.lock"
     while not (lock.exists() and lock.read_text()):
@@ -266,7 +266,7 @@ def test_interrupt_and_resume(write_study: WriteStudy) -> None:
 
 
 def test_a_killed_driver_leaves_a_resumable_study_and_no_server(write_study: WriteStudy) -> None:
-    path = write_study(workload={"max_new_tokens": 200})
+    path = write_study(workload={"max_new_tokens": 200}, baseline={"tolerance": 0.9})
     process = start_sweeper("run", str(path))
     before = wait_for_first_result(path, process)
     process.kill()
