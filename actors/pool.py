@@ -56,10 +56,10 @@ class ServerPool:
         Raises:
             SweeperError: no server was placed in time.
         """
-        self._roster.wished_kind = kind
-        while self._roster.chosen is None:
+        self._roster.kinds.wished = kind
+        while self._roster.kinds.chosen is None:
             self._roster.admit(1.0)
-        return self._roster.chosen
+        return self._roster.kinds.chosen
 
     def size(self) -> int:
         """Servers that are there or still to be placed, at least 1."""

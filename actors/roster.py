@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError
 
+from actors.kinds import Kinds
 from actors.node_health import NodeHealth
 from actors.node_types import living_nodes, patience_s
 from actors.placement import impossible, server_shape, servers_on
-from actors.server_group import ServerGroup
+from actors.server_group import ServerGroup, close, shared_gpu
 from sweeper.errors import SweeperError
-from sweeper.records import Hardware, TrialResult
+from sweeper.records import TrialResult
 from sweeper.trial_order import TrialPlan
 
 PLACEMENT_TIMEOUT_S = 300.0
-GATHER_S = 20.0
-"""How long the first servers wait for others before the kind of hardware is chosen."""
 LOOK_S = 2.0
 """Between two looks at the cluster's nodes."""
-CLOSE_S = 5.0
 
 
 class Roster:
@@ -55,16 +52,13 @@ class Roster:
         self.ready: dict[str, ServerGroup] = {}
         self.busy: list[ServerGroup] = []
         self.notices: list[str] = []
-        self.chosen: Hardware | None = None
-        self.wished_kind = ""
-        """The kind that an earlier run of the study measured on: it goes first."""
-        self._other_kinds: dict[str, str] = {}
+        self.kinds = Kinds()
         self._needed: int | None = None
         self._given_back = 0
         self._named = 0
         self._began = False
         self._looked_at = 0.0
-        self._deserted_since = self._gathering_since = time.monotonic()
+        self._deserted_since = time.monotonic()
         nodes = list(living_nodes().values())
         if not self._patience_s and not servers_on(self._shape, nodes):
             raise impossible(plan.study, nodes)
@@ -85,7 +79,7 @@ class Roster:
     # What there should be, and what there is
 
     def _usable(self, nodes: Iterable[str]) -> list[str]:
-        return [n for n in nodes if n not in self.health.cordoned and n not in self._other_kinds]
+        return [n for n in nodes if n not in self.health.cordoned and n not in self.kinds.others]
 
     def _wanted(self) -> int:
         """Servers that there should be: those that fit, and one more where Ray may start nodes for it."""
@@ -108,7 +102,7 @@ class Roster:
                 self.notices.append(f"server {name} was idle when its node was lost")
         wanted = self._wanted()
         while len(self) < wanted:
-            avoid = {*self.health.cordoned, *self._other_kinds} & nodes
+            avoid = {*self.health.cordoned, *self.kinds.others} & nodes
             group = ServerGroup(self._plan, self._shape, avoid)
             self.pending[group.placed] = group
         for ref in list(self.pending)[: max(0, len(self) - wanted)]:
@@ -175,52 +169,27 @@ class Roster:
             self.placed.append(group)
 
     def _clash(self, new: ServerGroup) -> str:
-        """Which other server has a GPU of this one; only a misconfigured cluster brings that about.
+        """Which other server has a GPU of this one, if any.
 
         Raises:
-            SweeperError: before the first trial.
+            SweeperError: one has, before the first trial.
         """
-        if not float(self._shape.gpus).is_integer():
-            return ""
-        mine = {gpu for seat in new.seats for gpu in seat.gpus}
-        for other in self._there():
-            both = mine & {gpu for seat in other.seats for gpu in seat.gpus}
-            if both:
-                said = (
-                    f"servers {other.name} and {new.name} both got GPU {', '.join(sorted(both))}: is a machine part of "
-                    "the cluster twice, or does its --num-gpus claim more GPUs than it has?"
-                )
-                if not self._began:
-                    close([new])
-                    raise SweeperError(said)
-                return said
-        return ""
-
-    # The kind of hardware
+        said = shared_gpu(self._there(), new) if float(self._shape.gpus).is_integer() else ""
+        if said and not self._began:
+            close([new])
+            raise SweeperError(said)
+        return said
 
     def _choose(self) -> None:
-        """Settle on a kind once enough servers are there; then keep those of it and give the others back."""
-        if not self.placed:
-            if self.chosen is None:
-                self._gathering_since = time.monotonic()
+        """Settle on a kind of hardware; then keep the servers of it and give the others back."""
+        chosen = self.kinds.settled(self.placed, bool(self.pending)) if self.placed else None
+        if chosen is None:
             return
-        if self.chosen is None:
-            if self.pending and time.monotonic() - self._gathering_since < GATHER_S:
-                return
-            kinds = Counter(group.hardware.key for group in self.placed)
-            key = self.wished_kind if self.wished_kind in kinds else kinds.most_common(1)[0][0]
-            self.chosen = next(g.hardware for g in self.placed if g.hardware.key == key)
-        others = [group for group in self.placed if group.hardware.key != self.chosen.key]
-        self.ready |= {g.name: g for g in self.placed if g.hardware.key == self.chosen.key}
+        others = [group for group in self.placed if group.hardware.key != chosen.key]
+        self.ready |= {group.name: group for group in self.placed if group.hardware.key == chosen.key}
         self.placed.clear()
         close(others)
-        for kind, count in Counter(group.hardware.key for group in others).items():
-            if kind not in self._other_kinds.values():
-                self.notices.append(
-                    f"measuring on {self.chosen.key}; {count} server(s) on {kind} are not used, since trials compare "
-                    "only on equal hardware; for those run a second study with --name and resources.accelerator_type"
-                )
-        self._other_kinds |= {node: group.hardware.key for group in others for node in group.nodes()}
+        self.notices += self.kinds.leave_out(others)
 
     # Trials begin and end
 
@@ -276,13 +245,3 @@ class Roster:
             )
             self.notices.append(f"{self.health.cordoned[node]}; it gets no more trials")
             close([self.ready.pop(name) for name, g in list(self.ready.items()) if node in g.nodes()])
-
-
-def close(groups: Iterable[ServerGroup]) -> None:
-    """Give servers back whose actors answer."""
-    groups = list(groups)
-    closing = [ref for group in groups for ref in group.closing()]
-    if closing:
-        ray.wait(closing, num_returns=len(closing), timeout=CLOSE_S)
-    for group in groups:
-        group.kill()

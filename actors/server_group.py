@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import ray
@@ -17,6 +17,9 @@ from sweeper.records import Hardware
 
 NODE_ID = "ray.io/node-id"
 """The label that Ray gives every node."""
+
+CLOSE_S = 5.0
+"""How long actors have to remove their files."""
 
 
 class ServerGroup:
@@ -72,3 +75,26 @@ class ServerGroup:
         for actor in (self.actor, *self._ranks):
             ray.kill(actor)
         remove_placement_group(self._group)
+
+
+def close(groups: Iterable[ServerGroup]) -> None:
+    """Give servers back whose actors answer."""
+    groups = list(groups)
+    closing = [ref for group in groups for ref in group.closing()]
+    if closing:
+        ray.wait(closing, num_returns=len(closing), timeout=CLOSE_S)
+    for group in groups:
+        group.kill()
+
+
+def shared_gpu(there: Iterable[ServerGroup], new: ServerGroup) -> str:
+    """Which other server has a GPU of this one, in words; only a misconfigured cluster brings that about."""
+    mine = {gpu for seat in new.seats for gpu in seat.gpus}
+    for other in there:
+        both = mine & {gpu for seat in other.seats for gpu in seat.gpus}
+        if both:
+            return (
+                f"servers {other.name} and {new.name} both got GPU {', '.join(sorted(both))}: is a machine part of the "
+                "cluster twice, or does its --num-gpus claim more GPUs than it has?"
+            )
+    return ""

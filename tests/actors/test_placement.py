@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import psutil
 import pytest
 import ray
 
+from actors import node_types
 from actors.cluster import shape_that_fits
 from actors.placement import best_shape, impossible, server_shape, servers_on
 from actors.pool import ServerPool
@@ -115,6 +118,38 @@ def test_servers_share_nodes_but_nothing_else(write_study: WriteStudy) -> None:
             shape_that_fits(
                 load_study_file(write_study(engine=GPU_STUDY, resources={"custom": {"rack7": 1}})), print
             )
+
+
+def test_nodes_that_may_come_are_waited_for_and_a_person_is_told(write_study: WriteStudy) -> None:
+    patient = load_study_file(write_study(engine=GPU_STUDY, resources={"wait_for_nodes_s": 60}))
+    hasty = load_study_file(write_study(engine=GPU_STUDY, resources={"wait_for_nodes_s": 2}))
+    said: list[str] = []
+    with nodes() as cluster:
+        with pytest.raises(SweeperError, match=r"0 GPUs and 0 CPUs; and in 2 s none came that would do"):
+            shape_that_fits(hasty, said.append)
+        with ThreadPoolExecutor(1) as elsewhere:
+            found = elsewhere.submit(shape_that_fits, patient, said.append)
+            until(lambda: len(said) == 2, "a word")
+            add(cluster, num_gpus=1)
+            assert found.result(60).nodes == 1
+    assert (
+        said[1]
+        == "No node holds a server yet (1 GPUs and 1 CPUs on one node); waiting up to 60 s for nodes to come"
+    )
+
+
+def test_node_types_of_a_launched_cluster_are_known(tmp_path: Path) -> None:
+    file = tmp_path / "ray_bootstrap_config.yaml"
+    assert node_types._of_launcher(file) == []
+    file.write_text(
+        "provider: {type: aws}\nmax_workers: 2\navailable_node_types:\n"
+        "  head: {resources: {CPU: 8}, max_workers: 0}\n  gpu: {resources: {CPU: 96, GPU: 8}}\n"
+    )
+    assert node_types._of_launcher(file) == [{"CPU": 96, "GPU": 8}] * 2
+    file.write_text(file.read_text().replace("aws", "local"))
+    assert node_types._of_launcher(file) == []  # it starts no machines
+    file.write_text("provider: [")
+    assert node_types._of_launcher(file) == []
 
 
 def test_two_servers_with_one_gpu_are_an_error_that_names_both(write_study: WriteStudy) -> None:
@@ -263,16 +298,19 @@ def test_a_server_on_two_nodes_lives_and_dies_as_one(write_study: WriteStudy) ->
             assert dead.leak is None
             assert "== rank 1 on" in dead.log
             idle(pool, 1)
-            pool.start("killed node", order)
-            until(lambda: "warming" in pool.phases().get("killed node", ""), "a load")
-            [far] = [s for s in servers(study.engine.model) if "--node-rank 1" in " ".join(s.cmdline())]
-            [node] = [n for n in cluster.worker_nodes if raylet_of(far) == raylet_pid(n)]
-            cluster.remove_node(node, allow_graceful=False)
-            lost = results(pool, 1)["killed node"]
-            assert lost.record.failure is not None
-            assert lost.record.failure.kind is FailureClass.LOST
-            until(lambda: servers(study.engine.model) == [], "no server")
-            add(cluster, num_gpus=1, env={"FAKE_GPUS": "c"})
+            for rank, gpus in ((1, "c"), (0, "d")):
+                idle(pool, 1)
+                pool.start("killed node", order)
+                until(lambda: "warming" in pool.phases().get("killed node", ""), "a load")
+                there = servers(study.engine.model)
+                [one] = [s for s in there if f"--node-rank {rank}" in " ".join(s.cmdline())]
+                [node] = [n for n in cluster.worker_nodes if raylet_of(one) == raylet_pid(n)]
+                cluster.remove_node(node, allow_graceful=False)
+                lost = results(pool, 1)["killed node"]
+                assert lost.record.failure is not None
+                assert lost.record.failure.kind is FailureClass.LOST
+                until(lambda: servers(study.engine.model) == [], "no server")
+                add(cluster, num_gpus=1, env={"FAKE_GPUS": gpus})
             assert idle(pool, 1)
 
 
