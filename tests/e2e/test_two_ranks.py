@@ -43,10 +43,10 @@ def study(testbed: Path) -> StudyConfig:
             "workload": {
                 "prompts": str(testbed / "prompts.jsonl"),
                 "concurrency": [1],
-                "max_new_tokens": 64,
+                "max_new_tokens": 24,
                 "ignore_eos": True,
             },
-            "measurement": {"min_requests": 8, "rounds": 2, "max_requests": 8, "warmup_tolerance": 9},
+            "measurement": {"min_requests": 4, "rounds": 2, "max_requests": 4, "warmup_tolerance": 9},
             "resources": {"nodes_per_server": 2, "max_servers": 1},
         }
     )
