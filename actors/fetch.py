@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import requests
-from ray.util.state import get_log
-from ray.util.state.exception import RayStateApiException
 
 from actors.jobs import JobServer, shipped_code
 from actors.serve_run import ANNOUNCEMENT
@@ -25,7 +23,6 @@ from sweeper.fetched import mark, require_replaceable
 from sweeper.run_archive import new_directory, replace_directory, unpack_run
 
 PACKING_S = 900.0
-STREAM_S = 6 * 3600
 
 
 @dataclass(frozen=True)
@@ -88,13 +85,11 @@ def _offer(server: JobServer, helper: str) -> dict[str, Any]:
 def _download(server: JobServer, offer: dict[str, Any], archive: IO[bytes]) -> None:
     digest, size = hashlib.sha256(), 0
     try:
-        place = {"address": server.address, "node_id": offer["node"], "filename": offer["file"]}
-        chunks: Any = get_log(**place, timeout=STREAM_S, encoding=None)
-        for chunk in chunks:
-            archive.write(chunk)
-            digest.update(chunk)
-            size += len(chunk)
-    except (RayStateApiException, requests.RequestException) as error:
+        for block in server.node_file(offer["node"], offer["file"]):
+            archive.write(block)
+            digest.update(block)
+            size += len(block)
+    except requests.RequestException as error:
         raise SweeperError(f"the run could not be downloaded: {error}") from None
     archive.flush()
     if digest.hexdigest() != offer["sha256"]:

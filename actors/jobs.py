@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import shlex
 import time
 from collections.abc import Iterator, Mapping
@@ -15,7 +14,8 @@ import requests
 from ray.dashboard.modules.job.pydantic_models import JobDetails
 from ray.job_submission import JobStatus, JobSubmissionClient
 
-from actors.job_log import tail
+from actors.job import CODE, PYTHON, RUNS_DIR, STUDY, Job, is_sweep, job_of
+from actors.job_log import LogLostError, tail
 from sweeper.code_identity import code_identity, package_directories
 from sweeper.errors import SweeperError
 from sweeper.study_package import StudyPackage
@@ -26,33 +26,8 @@ START_PAUSE_S = 0.5
 TAIL_PAUSE_S = 2.0
 
 HEAD_START_S = 60.0
+STREAM_S, BLOCK_S = 6 * 3600, 120
 NO_AGENT = "No available agent"
-
-STUDY, CODE, RUNS_DIR, PYTHON = "sweeper_study", "sweeper_code", "sweeper_runs_dir", "sweeper_python"
-"""Keys of a job's metadata."""
-
-_DRIVER = re.compile(r"(^|\s|/)(-m\s+sweeper|sweeper)\s+run\s")
-_RUN_LINE = re.compile(r"^Run directory: (\S+?):(/.*)/([^/\s]+)$", re.MULTILINE)
-_PROGRESS = re.compile(r"^\d+/\d+ trials [^;\n]*", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Job:
-    """A sweep on the cluster. ``study`` is "" while a job that was not sent by ``sweeper submit`` has not said it."""
-
-    id: str
-    study: str
-    state: JobStatus
-    began: datetime | None
-    runs_dir: str
-    progress: str = ""
-    message: str = ""
-    exit_code: int | None = None
-    python: str = "python"
-
-    @property
-    def over(self) -> bool:
-        return bool(self.state.is_terminal())
 
 
 @dataclass(frozen=True)
@@ -135,7 +110,7 @@ class JobServer:
 
     def jobs(self) -> list[Job]:
         """The sweeps that the cluster knows of, oldest first; Ray forgets them when its head restarts."""
-        found = [self._job(details) for details in self.client.list_jobs() if _is_sweep(details)]
+        found = [self._read(details) for details in self.client.list_jobs() if is_sweep(details)]
         return sorted(found, key=lambda job: job.began or datetime.max.replace(tzinfo=timezone.utc))
 
     def find(self, which: str) -> Job:
@@ -153,26 +128,8 @@ class JobServer:
             f"{which}: neither the id of a job nor a study with one on {self.address} (there: {there or 'none'})"
         )
 
-    def _job(self, details: JobDetails) -> Job:
-        metadata = details.metadata or {}
-        job_id = str(details.submission_id)
-        log = self.log(job_id)
-        said = _RUN_LINE.findall(log)
-        study, runs_dir = metadata.get(STUDY, ""), metadata.get(RUNS_DIR, "runs")
-        if said:
-            _, runs_dir, study = said[-1]
-        progress = _PROGRESS.findall(log)
-        return Job(
-            id=job_id,
-            study=study,
-            state=details.status,
-            began=_when(details.start_time),
-            runs_dir=runs_dir,
-            progress=progress[-1] if progress else "",
-            message=details.message or "",
-            exit_code=details.driver_exit_code,
-            python=metadata.get(PYTHON, "python"),
-        )
+    def _read(self, details: JobDetails) -> Job:
+        return job_of(details, self.log(str(details.submission_id)))
 
     def log(self, job_id: str) -> str:
         """What the driver printed so far; "" if it cannot be had, for instance since its node is gone."""
@@ -185,19 +142,22 @@ class JobServer:
         """The driver's output as it comes, from its beginning until the job is over; broken connections are mended."""
         seen = 0
         while True:
-            state = self._state(job_id)  # asked first: what is printed before the end is then read below
-            if state == JobStatus.PENDING:  # the job server does not know yet on which node to read
+            if self._state(job_id) == JobStatus.PENDING:  # the server does not know yet on which node to read
                 time.sleep(START_PAUSE_S)
                 continue
             skip = seen
-            for text in tail(self.client, job_id):
-                fresh = text[skip:]
-                skip = max(0, skip - len(text))
-                seen += len(fresh)
-                if fresh:
-                    yield fresh
-            if state is not None and state.is_terminal():
-                return
+            try:
+                for text in tail(self.client, job_id):
+                    fresh = text[skip:]
+                    skip = max(0, skip - len(text))
+                    seen += len(fresh)
+                    if fresh:
+                        yield fresh
+                state = self._state(job_id)
+                if state is not None and state.is_terminal():
+                    return
+            except LogLostError:
+                pass
             time.sleep(TAIL_PAUSE_S)
 
     def _state(self, job_id: str) -> JobStatus | None:
@@ -215,8 +175,25 @@ class JobServer:
                 ) from None
             return None
 
+    def node_file(self, node: str, name: str) -> Iterator[bytes]:
+        """A file in a node's folder of Ray logs, in blocks: what ``ray logs`` reads, which takes no HTTP address.
+
+        Raises:
+            requests.RequestException: it is not there, or did not come to its end.
+        """
+        query: dict[str, str | int] = {"node_id": node, "filename": name, "lines": -1, "timeout": STREAM_S}
+        with requests.get(
+            f"{self.address}/api/v0/logs/file",
+            params=query,
+            headers=self.client._headers,
+            stream=True,
+            timeout=BLOCK_S,
+        ) as answer:
+            answer.raise_for_status()
+            yield from answer.iter_content(1 << 20)
+
     def result(self, job_id: str) -> Job:
-        return self._job(self.client.get_job_info(job_id))
+        return self._read(self.client.get_job_info(job_id))
 
     def stop(self, job_id: str, timeout_s: float = STOP_GRACE_S + 30) -> Job:
         """End the driver, and wait until it has.
@@ -244,13 +221,3 @@ def shipped_code() -> dict[str, Any]:
         "py_modules": [str(directory) for directory in package_directories()],
         "excludes": ["runs", ".git", ".venv", "**/__pycache__"],
     }
-
-
-def _is_sweep(details: JobDetails) -> bool:
-    return bool(details.submission_id) and (
-        STUDY in (details.metadata or {}) or bool(_DRIVER.search(details.entrypoint))
-    )
-
-
-def _when(milliseconds: int | None) -> datetime | None:
-    return datetime.fromtimestamp(milliseconds / 1000, timezone.utc) if milliseconds else None

@@ -104,7 +104,7 @@ class LiveView:
                 Group(_bar(tally), *(Text(f"  {tag}: {phase}") for tag, phase in phases.items()))
             )
             return
-        line = f"{_summary(tally)}" + "".join(f"; {tag} {phase}" for tag, phase in phases.items())
+        line = f"{summary(tally)}" + "".join(f"; {tag} {phase}" for tag, phase in phases.items())
         if time.monotonic() - self._said_at > PLAIN_EVERY_S and line != self._said:
             self._said_at, self._said = time.monotonic(), line
             self._say(escape(line))
@@ -123,11 +123,11 @@ def _remarks(point: LoadPoint) -> str:
 def _bar(tally: Tally) -> Table:
     row = Table.grid(padding=(0, 1))
     done = tally.complete + tally.pruned + tally.failed
-    row.add_row(ProgressBar(total=max(tally.planned, 1), completed=done, width=30), Text(_summary(tally)))
+    row.add_row(ProgressBar(total=max(tally.planned, 1), completed=done, width=30), Text(summary(tally)))
     return row
 
 
-def _summary(tally: Tally) -> str:
+def summary(tally: Tally) -> str:
     """``3/9 trials (1 failed, 1 running), best EAGLE3 full 3/1/4 1.52x, ETA 0:04:10``"""
     done = tally.complete + tally.pruned + tally.failed
     counts = f"{tally.pruned} pruned, " if tally.pruned else ""

@@ -16,7 +16,8 @@ from sweeper.config import NAME
 from sweeper.errors import SweeperError
 
 if TYPE_CHECKING:
-    from actors.jobs import Job, JobServer
+    from actors.job import Job
+    from actors.jobs import JobServer
 
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"
 

@@ -7,6 +7,7 @@ import shlex
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -84,7 +85,7 @@ def _run(config: StudyConfig, ray_address: str | None, wishes: Wishes) -> None:
 
     from actors.cluster import trial_plan
     from actors.pool import ServerPool
-    from reports.live import LiveView
+    from reports.live import LiveView, summary
     from sweeper.mirror import Mirror
     from sweeper.server.command import launch_environment
     from sweeper.server.install import installed_version
@@ -125,6 +126,7 @@ def _run(config: StudyConfig, ray_address: str | None, wishes: Wishes) -> None:
                 sweep.drive()
             except KeyboardInterrupt:
                 interrupted = True
+            tell(summary(replace(sweep.trials.tally(), eta_s=None)))
         _conclude(config, driver.run, wishes.allow_lossy)
     if interrupted:
         raise KeyboardInterrupt
