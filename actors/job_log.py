@@ -44,7 +44,8 @@ def _close(loop: asyncio.AbstractEventLoop, pieces: Any) -> None:
     waiting = asyncio.all_tasks(loop)
     for task in waiting:
         task.cancel()
-    loop.run_until_complete(asyncio.gather(*waiting, return_exceptions=True))
+    if waiting:
+        loop.run_until_complete(asyncio.wait(waiting))
     with suppress(Exception):
         loop.run_until_complete(pieces.aclose())
     loop.run_until_complete(loop.shutdown_asyncgens())

@@ -236,6 +236,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def fill(disk: Path) -> Path:
     """Use up all space."""
+
     def endlessly() -> None:
         while True:
             filler.write(b"x" * 4096)

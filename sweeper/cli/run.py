@@ -126,7 +126,7 @@ def _run(config: StudyConfig, ray_address: str | None, wishes: Wishes) -> None:
                 sweep.drive()
             except KeyboardInterrupt:
                 interrupted = True
-            tell(summary(replace(sweep.trials.tally(), eta_s=None)))
+            tell(summary(replace(sweep.trials.tally(), stage="", eta_s=None)))
         _conclude(config, driver.run, wishes.allow_lossy)
     if interrupted:
         raise KeyboardInterrupt

@@ -49,7 +49,7 @@ def plan(testbed: Path) -> TrialPlan:
 
 @pytest.fixture(scope="module")
 def pool(plan: TrialPlan) -> Iterator[ServerPool]:
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     with ServerPool(plan) as found:
         yield found
     ray.shutdown()
