@@ -6,13 +6,13 @@ studies agree without talking, and a killed one holds nothing back. The files st
 
 from __future__ import annotations
 
-import fcntl
 import os
-import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
+
+from sweeper.machine_locks import lock_directory, try_lock
 
 PCI = Path("/sys/bus/pci/devices")
 
@@ -37,11 +37,15 @@ class CpuShare:
         return frozenset(self._held)
 
     def _take(self, size: int, near: Sequence[str]) -> None:
+        try:
+            directory = lock_directory("sweeper-cpus")
+        except OSError:
+            return
         close = {cpu for address in near for cpu in cpus_of_device(address)}
         for cpu in sorted(self._before, key=lambda cpu: (cpu not in close, cpu)):
             if len(self._held) == size:
                 break
-            file = _locked(cpu)
+            file = try_lock(directory / str(cpu))
             if file is not None:
                 self._held[cpu] = file
         if len(self._held) < size:
@@ -55,23 +59,6 @@ class CpuShare:
         for file in self._held.values():
             file.close()
         self._held.clear()
-
-
-def _locked(cpu: int) -> IO[str] | None:
-    directory = Path(tempfile.gettempdir()) / "sweeper-cpus"
-    try:
-        directory.mkdir(mode=0o777, exist_ok=True)
-        with suppress(PermissionError):  # someone else made it
-            directory.chmod(0o777)
-        file = (directory / str(cpu)).open("a")
-    except OSError:
-        return None
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        return None
-    return file
 
 
 def _confine_to(cpus: set[int]) -> None:

@@ -62,9 +62,8 @@ class Sweep:
         before = self.stored.get("settings") or {}
         settings = baseline_settings(self.plan, self.servers.hardware(before.get("hardware", "")))
         self.stored.begin({**settings, **self._own_settings()})
-        self.driver.patience.limit_s = (
-            self.config.storage_timeout_s
-        )  # it can be written: from now on waiting pays
+        # It can be written: from now on waiting pays.
+        self.driver.patience.limit_s = self.config.storage_timeout_s
         self.run.write_study(self.config)
         self._take_up()
         self.trials.skip_the_pointless()

@@ -22,9 +22,7 @@ def write_whole(path: Path, content: bytes) -> None:
         with open(scratch, "wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(
-                file.fileno()
-            )  # else the new name may survive a crash of the machine without the content
+            os.fsync(file.fileno())  # or the new name may outlive a crash of the machine, but not the content
         scratch.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):

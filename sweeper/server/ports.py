@@ -7,15 +7,13 @@ holds a lock on it until its server is gone: two launches on one machine never s
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import random
 import socket
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+
+from sweeper.machine_locks import lock_directory, try_lock
 
 FIRST, LAST = 12_000, 22_000
 """22000 to 29999 is where SGLang (0.5.22 and later) looks for NCCL ports of its own, 32768 the usual start of the
@@ -47,14 +45,11 @@ def port_block() -> Iterator[int]:
         end = LAST
     blocks = list(range(FIRST, end - BLOCK, BLOCK))
     random.SystemRandom().shuffle(blocks)
-    directory = Path(tempfile.gettempdir()) / "sweeper-ports"
-    directory.mkdir(mode=0o777, exist_ok=True)
-    with contextlib.suppress(PermissionError):  # someone else made it
-        directory.chmod(0o777)
+    directory = lock_directory("sweeper-ports")
     for first in blocks:
         if not all(is_free(port, EVERYWHERE) for port in range(first, first + BLOCK)):
             continue
-        lock = _locked(directory / str(first))
+        lock = try_lock(directory / str(first))
         if lock is None:
             continue
         try:
@@ -75,22 +70,6 @@ def is_free(port: int, host: str = "127.0.0.1") -> bool:
         except OSError:
             return False
         return True
-
-
-def _locked(path: Path) -> IO[str] | None:
-    try:
-        file = path.open("a")
-    except OSError:
-        return None
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        return None
-    if not path.exists():  # its owner ended between our opening and locking it
-        file.close()
-        return None
-    return file
 
 
 def _ephemeral_start() -> int:
