@@ -218,8 +218,8 @@ def fixed_port(monkeypatch: pytest.MonkeyPatch, port: int) -> Iterator[None]:
     """All launches get one and the same port, which the port blocks would never give."""
 
     @contextmanager
-    def fixed() -> Iterator[Address]:
-        with fresh_address() as address:
+    def fixed(node: str) -> Iterator[Address]:
+        with fresh_address(node) as address:
             yield replace(address, port=port)
 
     with monkeypatch.context() as patch:
