@@ -52,7 +52,8 @@ def write_study(tmp_path: Path) -> WriteStudy:
         "measurement": {"min_requests": 8, "rounds": 2, "max_requests": 16, "warmup_tolerance": 9},
         "search": {"sampler": "grid", "prune": False},
         "confirmation": {"finalists": 1, "repeats": 0},
-        "baseline": {"cache_dir": str(tmp_path / "baselines")},
+        # A stand-in on a busy machine is never steady: what tests a drifting baseline narrows this.
+        "baseline": {"cache_dir": str(tmp_path / "baselines"), "tolerance": 0.9},
         "runs_dir": str(tmp_path / "runs"),
     }
 
