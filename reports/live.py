@@ -55,6 +55,11 @@ class LiveView:
         )
         for point in baseline.record.load_points:
             self._say(f"  {point.load.in_words()}: {_rate(point.output_tok_s)} tok/s{_remarks(point)}")
+        off = baseline.repeatability.closed[0]
+        if off:
+            self._say(
+                f"  visits to a load differ by {off:.1%} beyond what each shows: counted in every interval"
+            )
 
     def checked(self, check: BaselineCheck, consequence: str) -> None:
         """The baseline is not what it was."""

@@ -78,9 +78,9 @@ class Arrivals:
                 yield f"{tag} is lost and will be measured again: {error}"
 
     def _write(self, run: RunDirectory, tag: str, number: int, result: TrialResult) -> None:
-        record = result.record
+        record, plain = result.record, self._baseline
         speedups = {
-            point.load: speedup_at(point.load, result.requests, self._baseline.requests)
+            point.load: speedup_at(point.load, result.requests, plain.requests, plain.repeatability)
             for point in record.load_points
         }
         run.write_result(tag, result)

@@ -13,14 +13,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from sweeper.errors import SweeperError
-from sweeper.records import Baseline, Hardware, TrialResult, baseline_json
+from sweeper.load.repeatability import repeatability
+from sweeper.records import Baseline, Hardware, TrialResult, baseline_json, by_load
 from sweeper.request_table import read_requests, write_requests
 from sweeper.server.checkpoint import checkpoint_identity
 from sweeper.server.setup import plain_flags
 from sweeper.trial_order import TrialPlan
 from sweeper.whole_files import write_whole
 
-FORMAT = 3
+FORMAT = 4
 """Raise it when what a baseline measures changes: older cache entries then no longer match."""
 
 
@@ -39,6 +40,7 @@ def baseline_settings(plan: TrialPlan, hardware: Hardware) -> dict[str, Any]:
         "workload": study.workload.model_dump(exclude={"prompts"}),
         "prompts": plan.prompts.fingerprint,
         "measurement": study.measurement.model_dump(exclude={"request_timeout_s", "stall_timeout_s"}),
+        "laps": study.baseline.laps,
     }
 
 
@@ -55,6 +57,7 @@ def make_baseline(settings: Mapping[str, Any], result: TrialResult) -> Baseline:
         requests=result.requests,
         outputs=result.outputs,
         measured_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        repeatability=repeatability(by_load(result.record.loads, result.requests)),
     )
 
 

@@ -66,7 +66,8 @@ class BaselineArm:
                     "baseline.tolerance; start a new study with --name, or raise the tolerance"
                 )
             self.display.checked(check, "the cached baseline no longer holds and is measured again")
-        result = require_success(self._run(TAG, TrialOrder(NO_CANDIDATE, self.config.workload.loads), None))
+        order = TrialOrder(NO_CANDIDATE, self.config.workload.loads, laps=self.config.baseline.laps)
+        result = require_success(self._run(TAG, order, None))
         baseline = make_baseline(settings, result)
         self.run.patience("baseline cache", lambda: self.cache.save(baseline))
         self.equal.add(result.server)
@@ -76,7 +77,8 @@ class BaselineArm:
     def canary(self, baseline: Baseline, when: str, server: str) -> tuple[str, TrialOrder]:
         """Tag and order of a short measurement at the objective loads."""
         self._canaries += 1
-        order = TrialOrder(NO_CANDIDATE, self.config.objective_loads, baseline.outputs, short=True)
+        loads, outputs, repeats = self.config.objective_loads, baseline.outputs, baseline.repeatability
+        order = TrialOrder(NO_CANDIDATE, loads, outputs, short=True, repeats=repeats)
         stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S")
         return f"{TAG}-{when}-{server}-{stamp}-{self._canaries}", order
 
@@ -151,7 +153,8 @@ def baseline_check(plan: TrialPlan, baseline: Baseline, now: TrialResult, when: 
     except SweeperError as error:
         return BaselineCheck(when, now.server, None, True, str(error).splitlines()[0], checked_at=checked_at)
     speeds = [
-        speedup_at(load, now.requests, baseline.requests).interval for load in plan.study.objective_loads
+        speedup_at(load, now.requests, baseline.requests, baseline.repeatability).interval
+        for load in plan.study.objective_loads
     ]
     drift = geometric_mean(speeds)
     surely = drift.low > 1 or drift.high < 1

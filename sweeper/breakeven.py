@@ -13,10 +13,10 @@ from typing import Literal
 
 import numpy as np
 
-from sweeper.intervals import Array, LogEstimate, influences, product, quotient, standard_error
+from sweeper.intervals import SAME, Array, LogEstimate, influences, joined, product, quotient, standard_error
 from sweeper.load.statistics import step_rate
-from sweeper.load.window import steady_window, steps, within
-from sweeper.records import Interval, Load, RequestRecord
+from sweeper.load.window import steps, stretches, within
+from sweeper.records import UNKNOWN_REPEATABILITY, Interval, Load, Repeatability, RequestRecord
 
 
 def break_even_accept_length(step_time_s: float, baseline_step_time_s: float) -> float:
@@ -30,18 +30,18 @@ def break_even_accept_length(step_time_s: float, baseline_step_time_s: float) ->
 
 @dataclass(frozen=True)
 class Arm:
-    """One side of a comparison at one load: the requests, all answered, in the order they were sent."""
+    """One side of a comparison at one load: the requests of all visits to it, all answered."""
 
     load: Load
     requests: Sequence[RequestRecord]
 
 
-def speedup(ours: Arm, baseline: Arm) -> LogEstimate:
+def speedup(ours: Arm, baseline: Arm, repeats: Repeatability = UNKNOWN_REPEATABILITY) -> LogEstimate:
     """How much faster ``ours`` is than the baseline at the same load, on the prompts that both were sent.
 
     Closed loop: output tok/s, counted in each arm's steady window. Open loop: latency per token, since there the
     rate is given. What a prompt contributes to both arms cancels; the machine's moods do not, since the arms ran at
-    other times.
+    other times: neither those that a window shows nor those that only ``repeats`` of a measurement show.
 
     Raises:
         ValueError: the two have no prompt in common.
@@ -53,21 +53,29 @@ def speedup(ours: Arm, baseline: Arm) -> LogEstimate:
         raise ValueError(f"no prompt in common at {ours.load}")
     speeds = [sum(s[p][0] for p in prompts) / sum(s[p][1] for p in prompts) for s in shares]
     mine, theirs = ([by_prompt[p] for p in prompts] for by_prompt in arms)
+    off = LogEstimate(1.0, *repeats.at(ours.load))
     if ours.load.open_loop:
         moves = _influences(mine, [r.e2e_s for r in mine]) - _influences(theirs, [r.e2e_s for r in theirs])
-        return LogEstimate(speeds[0] / speeds[1], standard_error(moves), max(len(moves) - 1, 1))
+        latency = LogEstimate(speeds[0] / speeds[1], standard_error(moves), max(len(moves) - 1, 1))
+        visits = [len({r.lap for r in arm.requests}) for arm in (ours, baseline)]
+        return product(latency, *(joined([SAME] * count, [1.0] * count, off) for count in visits))
     moves = _influences(mine, [steps(r) for r in mine]) - _influences(theirs, [steps(r) for r in theirs])
     per_step = LogEstimate(1.0, standard_error(moves), max(len(moves) - 1, 1))
-    moods = [step_rate(arm.requests, _window(arm)) for arm in (ours, baseline)]
+    moods = [step_rate(stretches(arm.requests, arm.load), off) for arm in (ours, baseline)]
     return replace(product(per_step, quotient(*moods)), value=speeds[0] / speeds[1])
 
 
-def speedup_at(load: Load, ours: Sequence[RequestRecord], plain: Sequence[RequestRecord]) -> LogEstimate:
+def speedup_at(
+    load: Load,
+    ours: Sequence[RequestRecord],
+    plain: Sequence[RequestRecord],
+    repeats: Repeatability = UNKNOWN_REPEATABILITY,
+) -> LogEstimate:
     """``speedup`` at a load, from the requests that two servers answered at all their loads."""
-    arms = [
+    mine, theirs = (
         Arm(load, [r for r in found if r.load == str(at)]) for found, at in ((ours, load), (plain, load.cold))
-    ]
-    return speedup(*arms)
+    )
+    return speedup(mine, theirs, repeats)
 
 
 def _influences(requests: Sequence[RequestRecord], costs: Sequence[float]) -> Array:
@@ -75,16 +83,15 @@ def _influences(requests: Sequence[RequestRecord], costs: Sequence[float]) -> Ar
     return influences(np.array([r.completion_tokens for r in requests], float), np.array(costs, float))
 
 
-def _window(arm: Arm) -> tuple[float, float]:
-    return steady_window(arm.requests, arm.load)
-
-
 def _shares(arm: Arm) -> dict[str, tuple[float, float]]:
-    """(tokens, seconds) by prompt: those in the steady window, or the whole request where the loop is open."""
-    if arm.load.open_loop:
-        return {r.prompt: (float(r.completion_tokens), r.e2e_s) for r in arm.requests}
-    window = _window(arm)
-    shares = {r.prompt: within(r, window) for r in arm.requests}
+    """(tokens, seconds) by prompt: those in the steady windows, or the whole request where the loop is open."""
+    shares: dict[str, tuple[float, float]] = {}
+    for visit in stretches(arm.requests, arm.load):
+        for r in visit.requests:
+            whole = float(r.completion_tokens), r.e2e_s
+            tokens, seconds = whole if arm.load.open_loop else within(r, visit.window)
+            before = shares.get(r.prompt, (0.0, 0.0))
+            shares[r.prompt] = before[0] + tokens, before[1] + seconds
     return {prompt: share for prompt, share in shares.items() if share[1] > 0}
 
 

@@ -387,6 +387,12 @@ class BaselineSettings(Section):
         lt=1,
         description="a cached baseline that is off by more than this share is measured again",
     )
+    laps: int = Field(
+        3,
+        ge=1,
+        description="how often its loads are visited, in turns; what these visits differ by beyond their own "
+        "intervals goes into every interval of the study. 1: never looked at",
+    )
 
 
 class Resources(Section):

@@ -16,6 +16,7 @@ from sweeper.records import (
     Baseline,
     BaselineCheck,
     ConfirmationRound,
+    Repeatability,
     TrialResult,
     TrialState,
 )
@@ -56,10 +57,9 @@ class Confirmation:
         server: str | None = None
         for turn, name in enumerate(order, start=1):
             candidate = trials.get(name, NO_CANDIDATE)
+            what = TrialOrder(candidate, self.loads, baseline.outputs, repeats=baseline.repeatability)
             stage = f"confirming, round {number}: {candidate.effective} ({turn} of {len(order)})"
-            results[name] = self._measure(
-                f"confirm-{number}-{name}", TrialOrder(candidate, self.loads, baseline.outputs), server, stage
-            )
+            results[name] = self._measure(f"confirm-{number}-{name}", what, server, stage)
             server = server or results[name].server
         plain = results.pop(BASELINE)
         check = baseline_check(self.plan, baseline, plain, f"confirmation {number}")
@@ -72,7 +72,10 @@ class Confirmation:
             tuple(order),
             plain.record,
             {numbers[name]: result.record for name, result in results.items()},
-            {numbers[name]: speedups(result, plain) for name, result in results.items()},
+            {
+                numbers[name]: speedups(result, plain, baseline.repeatability)
+                for name, result in results.items()
+            },
             {
                 numbers[name]: f"{failure.kind.value}: {failure.message}"
                 for name, result in results.items()
@@ -98,12 +101,14 @@ class Confirmation:
         return result
 
 
-def speedups(ours: TrialResult, plain: TrialResult) -> dict[str, tuple[float, float, float]]:
+def speedups(
+    ours: TrialResult, plain: TrialResult, repeats: Repeatability
+) -> dict[str, tuple[float, float, float]]:
     """By load's name, over the baseline of the same round; nothing for a trial that failed."""
     if ours.record.failure:
         return {}
     points = ours.record.load_points
-    return speedups_json({p.load: speedup_at(p.load, ours.requests, plain.requests) for p in points})
+    return speedups_json({p.load: speedup_at(p.load, ours.requests, plain.requests, repeats) for p in points})
 
 
 def _spoiled(ours: TrialResult, plain: TrialResult) -> bool:

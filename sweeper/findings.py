@@ -11,14 +11,17 @@ from optuna.trial import FrozenTrial
 
 from sweeper.breakeven import speedup_at
 from sweeper.errors import SweeperError
+from sweeper.load.repeatability import repeatability
 from sweeper.load.statistics import Expectation, FailedLoadError, LoadData, load_point
 from sweeper.records import (
     BaselineCheck,
     ConfirmationRound,
     Load,
     LoadPoint,
+    Repeatability,
     RequestRecord,
     TrialRecord,
+    by_load,
 )
 from sweeper.request_table import read_requests
 from sweeper.run_directory import RunDirectory
@@ -80,23 +83,30 @@ def recomputed_findings(study: optuna.Study, run: RunDirectory, tolerance: float
         raise SweeperError(f"run {run.path}: has no baseline to compute speedups from")
     records, speedups = {}, {}
     differences = []
-    plain = _recomputed(stored.baseline, baseline.requests, tolerance)
+    repeats = repeatability(by_load(stored.baseline.loads, baseline.requests))
+
+    def again(record: TrialRecord, requests: Sequence[RequestRecord]) -> TrialRecord:
+        # Whether prompts came from the cache was judged when they were measured.
+        expected = Expectation.of(record.effective, True, tolerance, repeats)
+        return replace(record, load_points=tuple(_points(record, requests, expected)))
+
+    plain = again(stored.baseline, baseline.requests)
     differences += _differences(plain, stored.baseline)
     for number, record in stored.records.items():
         if not record.load_points:
             records[number], speedups[number] = record, stored.speedups[number]
             continue
         requests = read_requests(run.requests(label(number)))
-        records[number] = _recomputed(record, requests, tolerance)
+        records[number] = again(record, requests)
         speedups[number] = {
-            load: speedup_at(load, requests, baseline.requests) for load in stored.speedups[number]
+            load: speedup_at(load, requests, baseline.requests, repeats) for load in stored.speedups[number]
         }
         differences += _differences(records[number], record)
         differences += [
             abs(speedups[number][load].value / before.value - 1)
             for load, before in stored.speedups[number].items()
         ]
-    rounds = [_recomputed_round(run, done) for done in stored.rounds]
+    rounds = [_recomputed_round(run, done, repeats) for done in stored.rounds]
     for now, before in zip(rounds, stored.rounds, strict=True):
         differences += [
             abs(values[0] / before.speedups[trial][name][0] - 1)
@@ -107,22 +117,17 @@ def recomputed_findings(study: optuna.Study, run: RunDirectory, tolerance: float
     return Recomputed(findings, len(differences), max(differences, default=0.0))
 
 
-def _recomputed_round(run: RunDirectory, done: ConfirmationRound) -> ConfirmationRound:
+def _recomputed_round(
+    run: RunDirectory, done: ConfirmationRound, repeats: Repeatability
+) -> ConfirmationRound:
     """The round's speedups again, from its own requests."""
     plain = read_requests(run.requests(f"confirm-{done.number}-baseline"))
-    again = {}
-    for trial, by_load in done.speedups.items():
-        ours = read_requests(run.requests(f"confirm-{done.number}-{label(trial)}")) if by_load else ()
-        again[trial] = speedups_json(
-            {load: speedup_at(load, ours, plain) for load in map(Load.parse, by_load)}
-        )
-    return replace(done, speedups=again)
-
-
-def _recomputed(record: TrialRecord, requests: Sequence[RequestRecord], tolerance: float) -> TrialRecord:
-    # Whether prompts came from the cache was judged when they were measured.
-    expected = Expectation.of(record.effective, prefix_cache=True, drift_tolerance=tolerance)
-    return replace(record, load_points=tuple(_points(record, requests, expected)))
+    computed = {}
+    for trial, before in done.speedups.items():
+        ours = read_requests(run.requests(f"confirm-{done.number}-{label(trial)}")) if before else ()
+        loads = [Load.parse(name) for name in before]
+        computed[trial] = speedups_json({load: speedup_at(load, ours, plain, repeats) for load in loads})
+    return replace(done, speedups=computed)
 
 
 def _points(

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -49,6 +49,10 @@ class LogEstimate:
     def relative_half_width(self) -> float:
         """Of the 95 % interval, in log space: 0.03 is about 3 %."""
         return float(stdtrit(self.freedom, 0.975)) * self.error
+
+
+SAME = LogEstimate(1.0, 0.0, 1.0)
+"""A factor of which there is no doubt."""
 
 
 def influences(numerators: Array, denominators: Array) -> Array:
@@ -102,6 +106,34 @@ def product(*factors: LogEstimate) -> LogEstimate:
 def quotient(a: LogEstimate, b: LogEstimate) -> LogEstimate:
     """a/b of independent estimates."""
     return product(a, LogEstimate(1 / b.value, b.error, b.freedom))
+
+
+def joined(
+    rates: Sequence[LogEstimate], seconds: Sequence[float], between: LogEstimate = SAME
+) -> LogEstimate:
+    """The rate over several stretches of time, each ``seconds`` long: Σ rate·seconds / Σ seconds.
+
+    ``between``: by what factor, with its error, any such stretch is off for reasons that it does not show itself.
+    """
+    counts = [rate.value * length for rate, length in zip(rates, seconds, strict=True)]
+    shares = [count / sum(counts) for count in counts]
+    own = [LogEstimate(1.0, share * r.error, r.freedom) for share, r in zip(shares, rates, strict=True)]
+    off = LogEstimate(1.0, between.error * math.sqrt(sum(share**2 for share in shares)), between.freedom)
+    return replace(product(*own, off), value=sum(counts) / sum(seconds))
+
+
+def unexplained(groups: Sequence[Sequence[LogEstimate]]) -> LogEstimate:
+    """How much repeats of the same thing differ beyond their own errors: a factor 1 with that error.
+
+    The variance between repeats, less the mean of their own: a one-way analysis of variance, with Satterthwaite's
+    degrees of freedom. Errors that explain all of it leave nothing.
+    """
+    deviation, freedom = scatter(groups)
+    own = [estimate.error**2 for group in groups if len(group) > 1 for estimate in group]
+    left = deviation**2 - sum(own) / len(own) if own else 0.0
+    if left <= 0:
+        return SAME
+    return LogEstimate(1.0, math.sqrt(left), freedom * (left / deviation**2) ** 2)
 
 
 def scatter(groups: Sequence[Sequence[LogEstimate]]) -> tuple[float, int]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sweeper.load.generator import LoadGenerator, LoadRun, Order
+from sweeper.load.repeatability import repeatability
 from sweeper.load.statistics import (
     Expectation,
     LoadData,
@@ -25,7 +26,7 @@ from sweeper.quality import (
     compare_outputs,
     require_sane,
 )
-from sweeper.records import Load, LoadPoint, RequestRecord, TrialRecord, Warmup
+from sweeper.records import Load, LoadPoint, Repeatability, RequestRecord, TrialRecord, Warmup, by_load
 from sweeper.server.checkpoint import end_tokens
 from sweeper.server.command import Address
 from sweeper.server.process import ServerProcess
@@ -58,7 +59,7 @@ class Progress:
     outputs: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def requests_by_load(self) -> dict[Load, list[RequestRecord]]:
-        return {p.load: [r for r in self.requests if r.load == str(p.load)] for p in self.points}
+        return by_load([point.load for point in self.points], self.requests)
 
 
 @dataclass
@@ -93,6 +94,7 @@ class Measuring:
             if why := self.pruned():
                 self.progress.record = replace(self.progress.record, pruned=why)
                 break
+        self.go_round_again()
         self.compare()
         self.progress.record = replace(self.progress.record, measure_s=time.monotonic() - ready)
 
@@ -120,8 +122,36 @@ class Measuring:
 
     def one_pass(self, load: Load, warmup: Warmup) -> None:
         """Send a load's deck until its rate is known well enough, and keep what came of it."""
+        run = self.visit(load)
+        self._keep(run.outputs)
+        notes = (*after_the_end(run.outputs, end_tokens(self.plan.study.engine.model)), *client_limits(run))
+        data = LoadData(load, run.requests, run.ended_by, warmup, run.sources, notes)
+        self.progress.points.append(load_point(data, self.expected(self.order.repeats)))
+
+    def go_round_again(self) -> None:
+        """Visit all loads again, in turns: what differs then is the machine's doing, and all visits count."""
+        for lap in range(1, self.order.laps):
+            for load in self.order.loads:
+                self.server.client.flush_cache()
+                self.visit(load, lap)
+        if self.order.laps > 1:
+            visits = self.progress.requests_by_load()
+            expected = self.expected(repeatability(visits))
+            for i, point in enumerate(self.progress.points):
+                data = LoadData(point.load, visits[point.load], point.ended_by, point.warmup, point.sources)
+                self.progress.points[i] = replace(load_point(data, expected), notes=point.notes)
+
+    def expected(self, repeats: Repeatability) -> Expectation:
+        study = self.plan.study
+        prefix_cache, tolerance = study.workload.prefix_cache, study.measurement.drift_tolerance
+        return Expectation.of(self.config, prefix_cache, tolerance, repeats)
+
+    def visit(self, load: Load, lap: int = 0) -> LoadRun:
+        """Send a load's deck until its rate is known well enough, and keep the requests."""
         measurement = self.plan.study.measurement
-        self.watch.phase(f"measuring {load.in_words()}")
+        self.watch.phase(
+            f"measuring {load.in_words()}" + (f", lap {lap + 1} of {self.order.laps}" if lap else "")
+        )
 
         def enough(requests: Sequence[RequestRecord], now_s: float) -> bool:
             return self.order.short or precise(requests, load, measurement.target_relative_error)
@@ -135,13 +165,8 @@ class Measuring:
                 enough=enough,
             )
         )
-        self.progress.requests.extend(run.requests)
-        self._keep(run.outputs)
-        notes = (*after_the_end(run.outputs, end_tokens(self.plan.study.engine.model)), *client_limits(run))
-        data = LoadData(load, run.requests, run.ended_by, warmup, run.sources, notes)
-        prefix_cache = self.plan.study.workload.prefix_cache
-        expected = Expectation.of(self.config, prefix_cache, measurement.drift_tolerance)
-        self.progress.points.append(load_point(data, expected))
+        self.progress.requests.extend(replace(request, lap=lap) for request in run.requests)
+        return run
 
     def _keep(self, outputs: Outputs) -> None:
         """Of a prompt that was answered twice, cold and warm, the answer that is not the reference's."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sweeper.breakeven import Arm, speedup
 from sweeper.intervals import geometric_mean
-from sweeper.records import Load, RequestRecord
+from sweeper.records import UNKNOWN_REPEATABILITY, Load, Repeatability, RequestRecord
 
 Requests = Mapping[Load, Sequence[RequestRecord]]
 
@@ -26,13 +26,17 @@ class Bar:
     baseline: Requests
     least: float
     holder: str
+    repeats: Repeatability = UNKNOWN_REPEATABILITY
 
 
 def hopeless(bar: Bar, measured: Requests) -> str:
     """Why a trial need not be measured further, or nothing; ``measured`` holds its requests by load."""
     if not bar.baseline.keys() <= measured.keys():
         return ""
-    speedups = [speedup(Arm(load, measured[load]), Arm(load, bar.baseline[load])) for load in bar.baseline]
+    speedups = [
+        speedup(Arm(load, measured[load]), Arm(load, plain), bar.repeats)
+        for load, plain in bar.baseline.items()
+    ]
     reached = geometric_mean([estimate.interval for estimate in speedups])
     if reached.high >= bar.least:
         return ""

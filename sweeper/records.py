@@ -5,7 +5,7 @@ Units: seconds, tokens, output tokens per second over all concurrent requests.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -88,6 +88,7 @@ class RequestRecord:
 
     ``load`` is the load's name. ``arrival_s`` [chunks] and ``arrival_tokens`` [chunks] tell when how many tokens came.
     ``verify_rounds`` (V), ``accepted_drafts`` (D) and ``histogram`` are None where the server does not speculate.
+    ``lap`` counts the visits to the load before this one; each has a clock of its own.
     """
 
     prompt: str
@@ -105,10 +106,33 @@ class RequestRecord:
     accepted_drafts: int | None = None
     histogram: tuple[int, ...] | None = None
     error: str | None = None
+    lap: int = 0
 
     @property
     def e2e_s(self) -> float:
         return self.done_s - self.sent_s
+
+
+def by_load(loads: Iterable[Load], requests: Sequence[RequestRecord]) -> dict[Load, list[RequestRecord]]:
+    """The requests of each load."""
+    return {load: [r for r in requests if r.load == str(load)] for load in loads}
+
+
+@dataclass(frozen=True)
+class Repeatability:
+    """How much the same measurement on the same server differs from one visit to the next, beyond its own interval.
+
+    (standard error of the log of a rate, or of a latency where the loop is open; its degrees of freedom).
+    """
+
+    closed: tuple[float, float] = (0.0, 1.0)
+    open: tuple[float, float] = (0.0, 1.0)
+
+    def at(self, load: Load) -> tuple[float, float]:
+        return self.open if load.open_loop else self.closed
+
+
+UNKNOWN_REPEATABILITY = Repeatability()
 
 
 class EndedBy(str, Enum):
@@ -322,6 +346,11 @@ class TrialRecord:
     start_s: float = 0.0
     measure_s: float = 0.0
 
+    @property
+    def loads(self) -> list[Load]:
+        """Those that were measured."""
+        return [point.load for point in self.load_points]
+
     def at(self, load: Load) -> LoadPoint | None:
         """The load point at a load, if it was measured."""
         return next((p for p in self.load_points if p.load == load), None)
@@ -348,7 +377,7 @@ class Baseline:
     """The no-speculation arm on one kind of hardware, as cached on disk.
 
     ``settings`` is what the key was made from, in readable form; ``outputs`` holds the token ids by prompt. Its
-    requests lie beside it, as a table (``sweeper.request_table``).
+    requests lie beside it, as a table (``sweeper.request_table``). ``repeatability`` comes from its laps.
     """
 
     key: str
@@ -357,6 +386,7 @@ class Baseline:
     outputs: Mapping[str, tuple[int, ...]]
     measured_at: str
     requests: tuple[RequestRecord, ...] = ()
+    repeatability: Repeatability = UNKNOWN_REPEATABILITY
 
     def requests_at(self, load: Load) -> list[RequestRecord]:
         return [r for r in self.requests if r.load == str(load)]

@@ -180,7 +180,8 @@ class TrialLoop:
         trial.set_user_attr("config", str(candidate.effective))
         tag = label(trial.number)
         self.running[tag] = (trial, time.monotonic())
-        order = TrialOrder(candidate, self._loads(), baseline.outputs, self._bar(baseline))
+        repeats = baseline.repeatability
+        order = TrialOrder(candidate, self._loads(), baseline.outputs, self._bar(baseline), repeats=repeats)
         self.servers.start(tag, order, server)
 
     def _loads(self) -> tuple[Load, ...]:
@@ -195,7 +196,7 @@ class TrialLoop:
         bars = {"no speculation": 1.0, **{f"trial {c.number}": c.speedup.low for c in self.contenders()}}
         holder = max(bars, key=lambda name: bars[name])
         requests = {load: baseline.requests_at(load) for load in self.config.objective_loads}
-        return Bar(requests, bars[holder], holder)
+        return Bar(requests, bars[holder], holder, baseline.repeatability)
 
     def _finish(self, tag: str, result: TrialResult) -> None:
         """A result goes into the run directory first: from then on it needs no storage to be safe."""

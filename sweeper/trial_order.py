@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sweeper.config import StudyConfig
 from sweeper.pruning import Bar
-from sweeper.records import Load
+from sweeper.records import UNKNOWN_REPEATABILITY, Load, Repeatability
 from sweeper.server.ranks import ONE_NODE, Ranks
 from sweeper.server.setup import EngineSetup
 from sweeper.space import Candidate
@@ -29,7 +29,8 @@ class TrialOrder:
 
     ``reference`` holds the baseline's token ids by prompt; None while measuring the baseline. ``bar`` is what it
     must be able to reach at the objective loads to be measured at the rest; None: it is measured at all. A ``short``
-    trial sends the least requests only.
+    trial sends the least requests only. The loads are visited in turns, ``laps`` times; ``repeats``: by how much such
+    visits are known to differ.
     """
 
     candidate: Candidate
@@ -37,6 +38,8 @@ class TrialOrder:
     reference: Mapping[str, tuple[int, ...]] | None = None
     bar: Bar | None = None
     short: bool = False
+    laps: int = 1
+    repeats: Repeatability = UNKNOWN_REPEATABILITY
 
 
 @dataclass(frozen=True)

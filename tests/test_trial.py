@@ -11,17 +11,20 @@ from typing import Any
 
 import pytest
 
-from sweeper.records import EndedBy, FailureClass, TrialState
+from sweeper.baseline import make_baseline
+from sweeper.load.repeatability import repeatability
+from sweeper.records import EndedBy, FailureClass, TrialState, by_load
 from sweeper.server.command import Address
 from sweeper.server.prepare import prepare_engine
 from sweeper.server.process import fresh_address
 from sweeper.space import enumerate_space
 from sweeper.study_file import load_study_file
+from sweeper.surroundings import NO_CANDIDATE
 from sweeper.trial import run_trial
 from sweeper.trial_order import TrialOrder, TrialPlan, Watch
 from sweeper.workload.prompts import plan_prompts, read_conversations
 from tests.command_line import servers
-from tests.conftest import WriteStudy
+from tests.conftest import FAKE_ENGINE, WriteStudy
 
 
 def run(write_study: WriteStudy, tmp_path: Path, fault: str, which: int = 1, **changes: Any) -> Any:
@@ -46,6 +49,29 @@ def test_a_healthy_trial_says_what_was_pinned_and_what_the_server_runs_with(
     assert record.engine["max_running_requests"] == 4
     assert record.attempts == ()
     assert result.leak is None
+
+
+def test_a_baseline_visits_its_loads_in_turns_and_all_visits_count(
+    write_study: WriteStudy, tmp_path: Path
+) -> None:
+    study = load_study_file(write_study(engine={"env": {"PYTHONPATH": str(FAKE_ENGINE)}}))
+    plan = TrialPlan(study, prepare_engine(study), plan_prompts(study, read_conversations(study)))
+    order = TrialOrder(NO_CANDIDATE, study.workload.loads, laps=2)
+    phases: list[str] = []
+    result = run_trial(plan, order, tmp_path / "server.log", Watch(phase=phases.append))
+    assert [phase for phase in phases if phase.startswith("measuring")] == [
+        "measuring concurrency 1",
+        "measuring concurrency 4",
+        "measuring concurrency 1, lap 2 of 2",
+        "measuring concurrency 4, lap 2 of 2",
+    ]
+    for point in result.record.load_points:
+        rows = [r for r in result.requests if r.load == str(point.load)]
+        assert {r.lap for r in rows} == {0, 1}
+        assert point.requests == len(rows)
+    assert make_baseline({}, result).repeatability == repeatability(
+        by_load(study.workload.loads, result.requests)
+    )
 
 
 def test_out_of_memory_is_tried_with_a_smaller_share(write_study: WriteStudy, tmp_path: Path) -> None:

@@ -9,9 +9,19 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from sweeper.acceptance import add_histograms
-from sweeper.intervals import UNKNOWN_ERROR, Array, LogEstimate, product, quotient, rate, ratio
-from sweeper.load.window import steady_window, step_progress, steps, within
-from sweeper.records import EndedBy, Interval, Load, LoadPoint, Quantiles, RequestRecord, Warmup
+from sweeper.intervals import SAME, UNKNOWN_ERROR, Array, LogEstimate, joined, product, quotient, rate, ratio
+from sweeper.load.window import Stretch, steady_window, step_progress, steps, stretches, within
+from sweeper.records import (
+    UNKNOWN_REPEATABILITY,
+    EndedBy,
+    Interval,
+    Load,
+    LoadPoint,
+    Quantiles,
+    Repeatability,
+    RequestRecord,
+    Warmup,
+)
 from sweeper.speculation import SpeculationConfig
 
 MOST_MERGED = 0.01
@@ -37,16 +47,23 @@ class Expectation:
     most_per_step: int = 1
     prefix_cache: bool = False
     drift_tolerance: float = 0.1
+    repeats: Repeatability = UNKNOWN_REPEATABILITY
 
     @classmethod
-    def of(cls, config: SpeculationConfig, prefix_cache: bool, drift_tolerance: float) -> Expectation:
+    def of(
+        cls, config: SpeculationConfig, prefix_cache: bool, drift_tolerance: float, repeats: Repeatability
+    ) -> Expectation:
         """Of a server that runs ``config``."""
-        return cls(config.speculates, max(1, config.num_draft_tokens), prefix_cache, drift_tolerance)
+        return cls(config.speculates, max(1, config.num_draft_tokens), prefix_cache, drift_tolerance, repeats)
+
+    def off(self, load: Load) -> LogEstimate:
+        """The factor by which a measurement at a load may be off without showing it."""
+        return LogEstimate(1.0, *self.repeats.at(load))
 
 
 @dataclass(frozen=True)
 class LoadData:
-    """What was measured at one load: the requests, and what the client knows besides."""
+    """What was measured at one load: the requests of all visits to it, and what the client knows besides."""
 
     load: Load
     requests: Sequence[RequestRecord]
@@ -59,7 +76,7 @@ class LoadData:
 def load_point(data: LoadData, expected: Expectation) -> LoadPoint:
     """The statistics of one load.
 
-    The rate is what arrived in the steady window, over its length; ``sweeper.intervals`` says how sure it is.
+    The rate is what arrived in the steady windows, over their length; ``sweeper.intervals`` says how sure it is.
 
     Raises:
         FailedLoadError: any request failed, was cached where the cache must be off, or came without the counters that
@@ -73,16 +90,16 @@ def load_point(data: LoadData, expected: Expectation) -> LoadPoint:
     rounds = np.array([_steps(r, expected.speculates) for r in requests], float)
     if not rounds.sum():
         raise FailedLoadError("no request went beyond its first token: nothing to measure a step by")
-    window = steady_window(requests, data.load)
-    drift, unstable = _drift(data, window, expected.drift_tolerance)
+    steady = stretches(requests, data.load)
+    drift, unstable = _drift(steady, expected.drift_tolerance)
     stepped = rounds > 0
     prompt_tokens = sum(r.prompt_tokens for r in requests)
     return LoadPoint(
         load=data.load,
         requests=len(requests),
-        output_tok_s=rate_estimate(requests, window).interval,
-        plain_tok_s=float(tokens.sum() / (max(r.done_s for r in requests) - min(r.sent_s for r in requests))),
-        window_s=window[1] - window[0],
+        output_tok_s=rate_estimate(steady, expected.off(data.load)).interval,
+        plain_tok_s=float(tokens.sum() / sum(_wall_s(visit.requests) for visit in steady)),
+        window_s=sum(visit.seconds for visit in steady),
         accept_length=ratio((tokens - 1)[stepped], rounds[stepped]).interval,
         histogram=add_histograms(r.histogram for r in requests if r.histogram),
         step_time_s=float((e2e - ttft).sum() / rounds.sum()),
@@ -109,21 +126,29 @@ def _steps(request: RequestRecord, speculates: bool) -> int:
     return (request.verify_rounds or 0) if speculates else max(0, request.completion_tokens - 1)
 
 
-def rate_estimate(requests: Sequence[RequestRecord], window: tuple[float, float]) -> LogEstimate:
-    """Output tokens per second in a window: steps per second, which the machine scatters, times tokens per step."""
-    inside = [r for r in requests if within(r, window)[1] > 0]
-    tokens = sum(within(r, window)[0] for r in inside)
-    parts = product(step_rate(inside, window), tokens_per_step(inside))
-    return replace(parts, value=tokens / (window[1] - window[0]))
+def _wall_s(requests: Sequence[RequestRecord]) -> float:
+    return max(r.done_s for r in requests) - min(r.sent_s for r in requests)
 
 
-def step_rate(requests: Sequence[RequestRecord], window: tuple[float, float]) -> LogEstimate:
+def rate_estimate(steady: Sequence[Stretch], off: LogEstimate = SAME) -> LogEstimate:
+    """Output tokens per second: steps per second, which the machine scatters, times tokens per step.
+
+    ``off``: the factor by which any one stretch may be off without showing it.
+    """
+    inside = [r for visit in steady for r in visit.requests if within(r, visit.window)[1] > 0]
+    tokens = sum(within(r, visit.window)[0] for visit in steady for r in visit.requests)
+    parts = product(step_rate(steady, off), tokens_per_step(inside))
+    return replace(parts, value=tokens / sum(visit.seconds for visit in steady))
+
+
+def step_rate(steady: Sequence[Stretch], off: LogEstimate = SAME) -> LogEstimate:
     """Steps per second over all requests, from slices of time."""
-    return rate(step_progress(requests, window), window[1] - window[0])
+    rates = [rate(step_progress(visit.requests, visit.window), visit.seconds) for visit in steady]
+    return joined(rates, [visit.seconds for visit in steady], off)
 
 
 def tokens_per_step(requests: Sequence[RequestRecord]) -> LogEstimate:
-    """Output tokens per step of the engine, from prompts; 1 without speculation."""
+    """Output tokens per step of the engine, from prompts; exactly 1 without speculation."""
     return ratio([r.completion_tokens for r in requests], [steps(r) for r in requests])
 
 
@@ -141,20 +166,22 @@ def precise(requests: Sequence[RequestRecord], load: Load, target: float) -> boo
     duration = sum(r.e2e_s for r in requests) / len(requests)
     if window[1] - start < LEAST_ROUNDS * duration:
         return False
-    return rate_estimate(requests, window).relative_half_width <= target
+    return rate_estimate([Stretch(requests, *window)]).relative_half_width <= target
 
 
-def _drift(data: LoadData, window: tuple[float, float], tolerance: float) -> tuple[Interval, bool]:
-    """The second half's step rate over the first's, and whether it surely moved by more than the tolerance.
+def _drift(steady: Sequence[Stretch], tolerance: float) -> tuple[Interval, bool]:
+    """The second halves' step rate over the first's, and whether it surely moved by more than the tolerance.
 
     Steps, not tokens: the rate of a speculating server scatters with the prompts, and their becoming harder is no
     fault of the server's.
     """
-    middle = sum(window) / 2
-    halves = [(middle, window[1]), (window[0], middle)]
-    later, earlier = (step_rate(data.requests, half) for half in halves)
-    if not later.value or not earlier.value:
+    halves = [
+        [replace(visit, start=sum(visit.window) / 2) for visit in steady],
+        [replace(visit, end=sum(visit.window) / 2) for visit in steady],
+    ]
+    if not all(step_progress(v.requests, v.window).sum() for half in halves for v in half):
         return LogEstimate(1.0, UNKNOWN_ERROR, 1.0).interval, False
+    later, earlier = (step_rate(half) for half in halves)
     drift = quotient(later, earlier).interval
     surely = drift.low > 1 or drift.high < 1
     return drift, surely and abs(math.log(drift.value)) > math.log1p(tolerance)

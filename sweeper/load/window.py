@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,29 @@ def steady_window(requests: Sequence[RequestRecord], load: Load) -> tuple[float,
         return whole
     end = done[bisect_right(done, full[-1])]
     return (done[0], end) if end > done[0] else whole
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A steady stretch of time and the requests around it; seconds since its visit to the load began."""
+
+    requests: Sequence[RequestRecord]
+    start: float
+    end: float
+
+    @property
+    def window(self) -> tuple[float, float]:
+        return self.start, self.end
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+
+def stretches(requests: Sequence[RequestRecord], load: Load) -> list[Stretch]:
+    """The steady window of each visit to a load."""
+    laps = [[r for r in requests if r.lap == lap] for lap in sorted({r.lap for r in requests})]
+    return [Stretch(lap, *steady_window(lap, load)) for lap in laps]
 
 
 def within(request: RequestRecord, window: tuple[float, float]) -> tuple[float, float]:

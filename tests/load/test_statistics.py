@@ -18,7 +18,7 @@ from sweeper.load.statistics import (
     precise,
     rate_estimate,
 )
-from sweeper.load.window import steady_window, within
+from sweeper.load.window import steady_window, stretches, within
 from sweeper.records import EndedBy, Load, LoadPoint, RequestRecord
 from tests.load.simulated import Engine, requests
 
@@ -81,7 +81,7 @@ def test_forty_measurements_hold_the_long_run_value_thirty_four_times(chain: int
     estimates = []
     for i in range(40):
         records = requests(engine, 24, seed=i, prompts=1000 * i)
-        estimates.append(rate_estimate(records, steady_window(records, LOAD)))
+        estimates.append(rate_estimate(stretches(records, LOAD)))
     # Time-weighted, as one long measurement would be.
     truth = len(estimates) / sum(1 / e.value for e in estimates)
     held = sum(e.interval.low <= truth <= e.interval.high for e in estimates)
