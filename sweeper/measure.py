@@ -28,6 +28,7 @@ from sweeper.quality import (
 )
 from sweeper.records import Load, LoadPoint, Repeatability, RequestRecord, TrialRecord, Warmup, by_load
 from sweeper.server.checkpoint import end_tokens
+from sweeper.server.client import ServerInfo
 from sweeper.server.command import Address
 from sweeper.server.process import ServerProcess
 from sweeper.server.setup import server_flags
@@ -86,7 +87,7 @@ class Measuring:
         self.watch.phase("starting")
         begun = time.monotonic()
         self.server.wait_until_ready(self.plan.study.engine.start_timeout_s, self.watch.stop)
-        self.progress.record = read_back(self.progress.record, self.server, self.order.loads)
+        self.progress.record = read_back(self.progress.record, self.server.client.info(), self.order.loads)
         ready = time.monotonic()
         self.progress.record = replace(self.progress.record, start_s=ready - begun)
         for load in self.order.loads:
@@ -212,16 +213,19 @@ class Measuring:
 GREEDY: Mapping[str, float] = {"temperature": 0.0, "top_p": 1.0, "top_k": -1}
 
 
-def read_back(record: TrialRecord, server: ServerProcess, loads: tuple[Load, ...]) -> TrialRecord:
+def read_back(record: TrialRecord, info: ServerInfo, loads: tuple[Load, ...]) -> TrialRecord:
     """The record with what the running server says of itself."""
-    info = server.client.info()
     effective = info.effective(record.effective)
     overrides = record.overrides
     if effective != record.effective:
         overrides += (f"the server runs {effective}, not {record.effective} as its rules predict",)
-    fits = info.engine.get("effective_max_running_requests_per_dp")
+    per_replica, replicas = (
+        info.engine.get("effective_max_running_requests_per_dp"),
+        info.engine.get("dp_size"),
+    )
+    fits = per_replica * (replicas or 1) if isinstance(per_replica, int) else None
     most = max(load.concurrency for load in loads)
-    if isinstance(fits, int) and fits < most:
+    if fits is not None and fits < most:
         overrides += (f"max_running_requests {most} -> {fits}: the KV cache holds no more",)
     return replace(
         record,

@@ -26,6 +26,7 @@ READ_BACK = (
     "mem_fraction_static",
     "max_running_requests",
     "effective_max_running_requests_per_dp",
+    "dp_size",
     "max_total_num_tokens",
     "chunked_prefill_size",
     "cuda_graph_max_bs",
