@@ -101,7 +101,9 @@ class BreakEven:
 
     ``always`` and ``never`` speak of the tested loads only. ``concurrency`` is set for ``crosses``;
     ``low`` and ``high`` are where the lower and upper ends of the speedups cross (None: not within the
-    tested loads). ``pays_from`` is set where the config does not pay at the lowest load: where it begins to.
+    tested loads). Where the curve itself does not cross, ``low`` says how far ``always`` is sure, ``high`` how far
+    ``never`` may yet be wrong. ``sure``: both ends have the same verdict. ``pays_from`` is set where the
+    config does not pay at the lowest load: where it begins to.
     """
 
     verdict: Literal["always", "never", "crosses", "rises"]
@@ -109,13 +111,16 @@ class BreakEven:
     low: float | None = None
     high: float | None = None
     pays_from: float | None = None
+    sure: bool = False
 
     def __str__(self) -> str:
         start = f"pays from concurrency {self.pays_from:.1f}" if self.pays_from else "pays"
         if self.verdict == "always":
-            return "pays at every tested load"
+            known = f"surely up to concurrency {self.low:.1f}" if self.low else "not surely"
+            return "pays at every tested load" + ("" if self.sure else f" (95 %: {known})")
         if self.verdict == "never":
-            return "pays at no tested load"
+            known = f"perhaps up to concurrency {self.high:.1f}" if self.high else "not surely"
+            return "pays at no tested load" + ("" if self.sure else f" (95 %: {known})")
         if self.verdict == "rises":
             return f"{start} on, up to the tested maximum"
         low = f"{self.low:.1f}" if self.low else "below the tested loads"
@@ -152,9 +157,10 @@ def _at_one(c0: int, s0: float, c1: int, s1: float) -> float:
 
 def break_even(concurrency: Sequence[int], speedup: Sequence[Interval]) -> BreakEven:
     """Break-even concurrency of a config with the interval that the speedups' intervals give."""
-    middle = crossing(concurrency, [s.value for s in speedup])
-    if middle.verdict != "crosses":
-        return middle
-    low = crossing(concurrency, [s.low for s in speedup])
-    high = crossing(concurrency, [s.high for s in speedup])
-    return replace(middle, low=low.concurrency, high=high.concurrency)
+    middle, low, high = (
+        crossing(concurrency, [getattr(s, end) for s in speedup]) for end in ("value", "low", "high")
+    )
+    sure = low.verdict == middle.verdict == high.verdict
+    if middle.verdict == "rises":
+        return replace(middle, sure=sure)
+    return replace(middle, low=low.concurrency, high=high.concurrency, sure=sure)
