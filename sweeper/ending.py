@@ -13,6 +13,7 @@ from sweeper.records import Load, TrialRecord
 from sweeper.search.candidates import REQUEUE
 from sweeper.server.failures import ADVICE, Remedy
 from sweeper.stored_trial import Speedups, attributes, objective
+from sweeper.trial_notes import report_steps, trial_note, write_note
 
 MAX_ATTEMPTS = 2
 """Launches of one config whose node or actor was lost, before it counts as failed."""
@@ -24,7 +25,12 @@ def end_trial(
     """``loads`` are the objective's. Doing it again after a part of it was done comes to the same."""
     for name, value in attributes(record, speedups):
         trial.set_user_attr(name, value)
+    note = trial_note(trial.number, record)
+    if note:
+        write_note(study, note, trial)
     if record.state is records.TrialState.COMPLETE:
+        for load, step in report_steps([point.load for point in record.load_points]).items():
+            trial.report(speedups[load].value, step)
         study.tell(trial, objective(speedups, loads))
     elif record.state is records.TrialState.PRUNED:  # Optuna takes a pruned trial's last report for its value
         trial.report(objective(speedups, loads), step=0)

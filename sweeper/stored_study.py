@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
+from pydantic import TypeAdapter, ValidationError
 
 from sweeper import __version__
-from sweeper.attributes import is_part, packed, unpacked
+from sweeper.attributes import packed, unpacked
 from sweeper.errors import StudyChangedError
 from sweeper.records import (
     BaselineCheck,
     ConfirmationRound,
+    Load,
     TrialRecord,
     checks_json,
     rounds_json,
     trial_record_json,
 )
+
+T = TypeVar("T")
 
 FORMAT = 2
 """Raise it when attributes or records change so that an older study cannot be read or continued."""
@@ -32,6 +36,8 @@ CONFIRMATION = "confirmation "
 NOTICE = "notice "
 MOST_NOTICES = 100
 SKIPPED = "skipped"
+PROMPT_NOTES = "prompt_notes"
+OBJECTIVE_LOADS = "objective_loads"
 
 
 def check_format(study: optuna.Study) -> None:
@@ -48,36 +54,75 @@ def check_format(study: optuna.Study) -> None:
 
 def baseline_record_of(attributes: Mapping[str, Any]) -> TrialRecord | None:
     """The baseline's record, None while there is none."""
-    stored = unpacked(attributes, BASELINE)
-    return trial_record_json.validate_python(stored) if stored else None
+    return _read(BASELINE, _maybe_record, lambda: unpacked(attributes, BASELINE))
 
 
 def checks_of(attributes: Mapping[str, Any]) -> tuple[BaselineCheck, ...]:
     """The checks of the baseline, in their order."""
-    return checks_json.validate_python(_numbered(attributes, CHECK))
+    return _read(CHECK, checks_json, lambda: _numbered(attributes, CHECK))
 
 
 def rounds_of(attributes: Mapping[str, Any]) -> tuple[ConfirmationRound, ...]:
     """The rounds of confirmation, in their order."""
-    return rounds_json.validate_python(_numbered(attributes, CONFIRMATION))
+    return _read(CONFIRMATION, rounds_json, lambda: _numbered(attributes, CONFIRMATION))
 
 
-def notices_of(attributes: Mapping[str, Any]) -> tuple[str, ...]:
+def notices_of(attributes: Mapping[str, Any]) -> list[str]:
     """What a person was told of the cluster: servers of other hardware, nodes that spoiled trials."""
-    return tuple(_numbered(attributes, NOTICE))
+    return _read(NOTICE, _texts, lambda: _numbered(attributes, NOTICE))
+
+
+def prompt_notes_of(attributes: Mapping[str, Any]) -> list[str]:
+    """How the prompts' texts came about."""
+    return _read(PROMPT_NOTES, _texts, lambda: unpacked(attributes, PROMPT_NOTES, []))
+
+
+def objective_loads_of(attributes: Mapping[str, Any]) -> list[Load]:
+    """What the study's value speaks of; empty before its baseline was measured."""
+    names = _read(OBJECTIVE_LOADS, _texts, lambda: unpacked(attributes, OBJECTIVE_LOADS, []))
+    try:
+        return [Load.parse(name) for name in names]
+    except ValueError:
+        raise StudyChangedError(
+            f"the study's attribute {OBJECTIVE_LOADS!r} names no loads: {names}"
+        ) from None
 
 
 def skipped_of(attributes: Mapping[str, Any]) -> dict[str, str]:
     """Configs that are not launched, and why."""
-    found: dict[str, str] = unpacked(attributes, SKIPPED, {})
-    return found
+    return _read(SKIPPED, _reasons, lambda: unpacked(attributes, SKIPPED, {}))
 
 
 def _numbered(attributes: Mapping[str, Any], prefix: str) -> list[Any]:
-    names = [name for name in attributes if name.startswith(prefix) and not is_part(name)]
+    """What is kept under ``prefix`` and a number; attributes of other people's names are none of ours."""
+    numbers = [name.removeprefix(prefix) for name in attributes if name.startswith(prefix)]
     return [
-        unpacked(attributes, name) for name in sorted(names, key=lambda name: int(name.removeprefix(prefix)))
+        unpacked(attributes, f"{prefix}{number}") for number in sorted(map(int, filter(str.isdigit, numbers)))
     ]
+
+
+_maybe_record: TypeAdapter[TrialRecord | None] = TypeAdapter(TrialRecord | None)
+_texts: TypeAdapter[list[str]] = TypeAdapter(list[str])
+_reasons: TypeAdapter[dict[str, str]] = TypeAdapter(dict[str, str])
+
+
+def _read(name: str, kind: TypeAdapter[T], stored: Callable[[], Any]) -> T:
+    """An attribute as what it should be.
+
+    Raises:
+        StudyChangedError: it is something else, or a part of it is missing.
+    """
+    try:
+        return kind.validate_python(stored())
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        why = f"{wrong['msg']} ({'.'.join(map(str, wrong['loc']))})"
+    except (KeyError, ValueError, TypeError) as error:  # parts are missing, or hold something else
+        why = f"{type(error).__name__} {error}"
+    raise StudyChangedError(
+        f"the study's attribute {name.strip()!r} cannot be read: {why}. It was changed by hand or by another release; "
+        "put it right, or start a new study with --name"
+    )
 
 
 class StoredStudy:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from optuna.trial import FrozenTrial
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from sweeper.attributes import packed, unpacked
 from sweeper.errors import StudyChangedError
@@ -17,6 +17,9 @@ from sweeper.search.candidates import config_from, params_of
 from sweeper.speculation import SpeculationConfig
 
 Speedups = Mapping[Load, LogEstimate]
+
+SERVER = "server"
+"""User attribute: the actor that a trial was given to."""
 
 
 def label(number: int) -> str:
@@ -63,14 +66,16 @@ def record_of(trial: FrozenTrial) -> TrialRecord | None:
     Raises:
         StudyChangedError: another release wrote it.
     """
-    stored = unpacked(trial.user_attrs, "record")
     try:
+        stored = unpacked(trial.user_attrs, "record")
         return trial_record_json.validate_python(stored) if stored else None
     except ValidationError as error:
-        raise StudyChangedError(
-            f"trial {trial.number} was written by another release of sweeper and cannot be read: "
-            f"{error.errors()[0]['msg']} ({'.'.join(map(str, error.errors()[0]['loc']))})"
-        ) from None
+        why = f"{error.errors()[0]['msg']} ({'.'.join(map(str, error.errors()[0]['loc']))})"
+    except (KeyError, ValueError, TypeError) as error:  # parts are missing, or hold something else
+        why = f"{type(error).__name__} {error}"
+    raise StudyChangedError(
+        f"trial {trial.number} was written by hand or by another release of sweeper and cannot be read: {why}"
+    )
 
 
 def speedups_json(speedups: Speedups) -> dict[str, tuple[float, float, float]]:
@@ -83,9 +88,22 @@ def speedups_from(stored: Mapping[str, Sequence[float]]) -> dict[Load, LogEstima
     return {Load.parse(name): LogEstimate(*values) for name, values in stored.items()}
 
 
+_speedups = TypeAdapter(dict[str, tuple[float, float, float]])
+
+
 def speedups_of(trial: FrozenTrial) -> dict[Load, LogEstimate]:
-    """Speedups by load of a finished trial."""
-    return speedups_from(trial.user_attrs.get("speedups", {}))
+    """Speedups by load of a finished trial.
+
+    Raises:
+        StudyChangedError: something else was written in their place.
+    """
+    try:
+        return speedups_from(_speedups.validate_python(trial.user_attrs.get("speedups", {})))
+    except ValueError as error:
+        raise StudyChangedError(
+            f"trial {trial.number}: its attribute 'speedups' was written by hand or by another release of sweeper and "
+            f"cannot be read: {error}"
+        ) from None
 
 
 def config_of(trial: FrozenTrial) -> SpeculationConfig:

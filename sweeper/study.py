@@ -14,8 +14,10 @@ from sweeper.errors import SweeperError
 from sweeper.records import Baseline, BaselineCheck
 from sweeper.resume import missing_raw_data, take_up
 from sweeper.space import Candidate
+from sweeper.stored_study import OBJECTIVE_LOADS, PROMPT_NOTES
 from sweeper.surroundings import Surroundings
 from sweeper.trial_loop import TrialLoop
+from sweeper.trial_notes import study_note, write_note
 from sweeper.trial_order import TrialPlan
 from sweeper.verdict import finalists
 
@@ -78,8 +80,10 @@ class Sweep:
         baseline = arm.get(settings, own, self.wishes.remeasure_baseline)
         self.run.write_baseline(baseline)
         self.stored.set_baseline(baseline.record)
-        self.stored.set("prompt_notes", list(self.plan.prompts.notes))
-        self.stored.set("objective_loads", [str(load) for load in self.config.objective_loads])
+        self.stored.set(PROMPT_NOTES, list(self.plan.prompts.notes))
+        loads = [str(load) for load in self.config.objective_loads]
+        self.stored.set(OBJECTIVE_LOADS, loads)
+        write_note(self.stored.study, study_note(loads, baseline.record))
         seen = [*self.trials.to_the_end(baseline, arm), *self._confirm(baseline)]
         tick("checking the baseline")
         arm.check_at_the_end(baseline, seen)

@@ -21,7 +21,7 @@ from sweeper.search.candidates import REQUEUE, config_from, is_proposed, taken
 from sweeper.skipping import pointless
 from sweeper.space import Candidate
 from sweeper.stored_study import SKIPPED, StoredStudy
-from sweeper.stored_trial import config_of, label, record_of, speedups_of
+from sweeper.stored_trial import SERVER, config_of, label, record_of, speedups_of
 from sweeper.surroundings import Surroundings, Tally
 from sweeper.trial_order import TrialOrder, TrialPlan
 from sweeper.verdict import Contender, over_objective
@@ -178,6 +178,7 @@ class TrialLoop:
             give_up(self.study, trial, "another trial has this config")
             return
         trial.set_user_attr("config", str(candidate.effective))
+        trial.set_user_attr(SERVER, server)
         tag = label(trial.number)
         self.running[tag] = (trial, time.monotonic())
         repeats = baseline.repeatability
