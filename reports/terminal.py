@@ -11,7 +11,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from reports.deployment.sglang import in_words
+from reports.headline import headline, in_words
+from reports.sections import baseline
 from reports.study_report import LoadRow, StudyReport
 from reports.tables import acceptance, ranking, short
 from sweeper.records import Load
@@ -50,15 +51,8 @@ def print_report(report: StudyReport, console: Console) -> None:
 
 
 def baseline_table(report: StudyReport) -> Table:
-    table = _table()
-    for heading in ("load", "output tok/s", "ms per token", "TTFT p50 ms", "requests", "ended by"):
-        table.add_column(heading, justify="right")
-    for row in report.baseline:
-        rate = f"{row.output_tok_s:.1f}"
-        ended = row.ended_by.value.lower() + (", UNSTABLE" if row.unstable else "")
-        numbers = (rate, f"{row.step_time_ms:.2f}", f"{row.ttft_p50_ms:.0f}", str(row.requests))
-        table.add_row(row.load, *numbers, ended)
-    return table
+    frame = baseline(report)
+    return _framed(frame, [dict.fromkeys(frame.columns, "")] * len(frame))
 
 
 def ranking_table(report: StudyReport) -> Table:
@@ -126,6 +120,13 @@ def break_even_lines(report: StudyReport) -> list[str]:
     for trial, bucket, found in curves:
         lines.append(
             f"  {escape(str(trial.config))}{f' at {bucket} input tokens' if bucket else ''}: {found}"
+        )
+    if report.single_best:
+        regrets = report.single_best.regrets
+        worst = max(regrets, key=lambda load: regrets[load])
+        lines.append(
+            f"\n[bold]One config for all loads[/]: {escape(report.single_best.config)}, which gives up at most "
+            f"{100 * regrets[worst]:.0f} % of the best speed (at {worst})"
         )
     pruned = [f"  {t.config}: {escape(t.pruned)}" for t in report.trials if t.pruned]
     return [*lines, *(["\n[bold]Pruned[/]", *pruned] if pruned else [])]
@@ -196,21 +197,7 @@ def fairness_lines(report: StudyReport) -> list[str]:
 
 def verdict(report: StudyReport) -> str:
     """One sentence: what to deploy."""
-    best = report.best
-    loads = in_words(report.objective_loads)
-    if not report.finished:
-        return "[bold]No verdict[/]: no trial is complete."
-    if best is None or best.best_known is None:
-        fast = [t for t in report.trials if t.lossy and t.best_known and t.best_known.low > 1]
-        why = (
-            f"no config is clearly faster than no speculation, but for {len(fast)} that may change its outputs"
-            if fast
-            else "no config is clearly faster than no speculation"
-        )
-        return f"[bold]Do not speculate[/] at {loads}: {why}."
-    gain = escape(short(best.best_known))
-    how = "confirmed" if best.confirmed else "not confirmed by a second measurement"
-    pays = "; ".join(str(found) for found in best.break_even.values())
-    lossy = " [red]LOSSY: it may change the outputs[/]." if best.lossy else ""
-    deploy = f"[bold green]Deploy {escape(str(best.config))}[/]"
-    return f"{deploy}: {gain} at {loads}, {how}{f'; {pays}' if pays else ''}.{lossy}"
+    found = headline(report)
+    colour = "bold green" if found.kind == "deploy" else "bold"
+    warning = f" [red]{escape(found.warning)}[/]" if found.warning else ""
+    return f"[{colour}]{escape(found.title)}[/]: {escape(found.text)}{warning}"
