@@ -4,6 +4,7 @@
 # make test-all  also the slow ones: half an hour more
 # make lint    ruff and mypy
 # make postgresql  installs the server that some tests start on a port of their own (root on Debian or Ubuntu)
+# make chromium    installs the browser that opens the HTML report in some tests (likewise)
 
 # SGLang 0.5.23 needs Python 3.11; the first interpreter that is new enough.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -12,7 +13,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: setup demo test test-all lint postgresql schemas clean
+.PHONY: setup demo test test-all lint postgresql chromium schemas clean
 
 setup: $(STAMP)
 
@@ -31,7 +32,7 @@ demo: setup
 	$(BIN)/sweeper run search_spaces/cpu_tiny.yaml $(if $(NAME),--name $(NAME))
 
 # Real servers have the machine to themselves; most of the rest waits for processes, so two at a time.
-test: setup postgresql
+test: setup postgresql chromium
 	$(BIN)/sweeper testbed build
 	$(BIN)/pytest -m "e2e and not slow"
 	$(BIN)/pytest -m "not e2e and not slow" -n 2 --dist loadgroup
@@ -47,6 +48,13 @@ postgresql:
 		echo "create_main_cluster = false" >> /etc/postgresql-common/createcluster.conf && \
 		apt-get install -qq -y --no-install-recommends postgresql || echo "PostgreSQL: not installed, its tests are skipped"; \
 	else echo "PostgreSQL: not installed, its tests are skipped"; fi
+
+chromium:
+	@if command -v chromium >/dev/null || command -v google-chrome >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium || \
+		echo "Chromium: not installed, its tests are skipped"; \
+	else echo "Chromium: not installed, its tests are skipped"; fi
 
 lint: setup
 	$(BIN)/ruff check .

@@ -43,6 +43,10 @@ class RunDirectory:
     def deploy(self) -> Path:
         return self.path / "deploy"
 
+    @property
+    def report(self) -> Path:
+        return self.path / "report"
+
     def log(self, label: str) -> Path:
         return self.path / "logs" / f"{label}.log"
 
@@ -76,23 +80,28 @@ class RunDirectory:
         self.write_requests(label, result.requests)
         self.write_log(label, result.log)
 
-    def write_table(self, text: str) -> None:
-        """``trials.csv``."""
+    def write_table(self, text: str, parquet: bytes | None = None) -> None:
+        """``trials.csv``, and the same as ``trials.parquet``."""
         self._write(self.table, text)
+        if parquet is not None:
+            self.patience("run directory", lambda: write_whole(self.table.with_suffix(".parquet"), parquet))
 
     def write_deployment(self, name: str, text: str) -> Path:
-        """A file of ``deploy/``; returns its path.
+        """A file of ``deploy/``; returns its path."""
+        return self._write_into(self.deploy, name, text)
 
-        Raises:
-            SweeperError: ``deploy`` is a link to somewhere else, which a run that comes from others may hold.
-        """
-        path = self.deploy / name
-        if not self.deploy.resolve().is_relative_to(self.path.resolve()):
+    def write_report(self, name: str, text: str) -> Path:
+        """A file of ``report/``; returns its path."""
+        return self._write_into(self.report, name, text)
+
+    def _write_into(self, directory: Path, name: str, text: str) -> Path:
+        """Raises SweeperError: it is a link to somewhere else, which a run that comes from others may hold."""
+        if not directory.resolve().is_relative_to(self.path.resolve()):
             raise SweeperError(
-                f"{self.deploy} leads out of the run directory, to {self.deploy.resolve()}; remove it"
+                f"{directory} leads out of the run directory, to {directory.resolve()}; remove it"
             )
-        self._write(path, text)
-        return path
+        self._write(directory / name, text)
+        return directory / name
 
     def write_log(self, label: str, log: str) -> None:
         self._write(self.log(label), log)

@@ -8,6 +8,7 @@ import typer
 
 from sweeper import __version__
 from sweeper.cli.check import check
+from sweeper.cli.dashboard import dashboard
 from sweeper.cli.jobs import fetch, logs, status, stop
 from sweeper.cli.results import export, report
 from sweeper.cli.run import run
@@ -46,6 +47,6 @@ def main(
     pass
 
 
-for command in (check, run, report, export, submit, status, logs, stop, fetch):
+for command in (check, run, report, dashboard, export, submit, status, logs, stop, fetch):
     app.command()(command)
 app.add_typer(testbed_app, name="testbed")

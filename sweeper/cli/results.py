@@ -26,14 +26,18 @@ def report(
     allow_lossy: AllowLossy = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print a run's ranking, speedups and break-even, and write trials.csv. Works while the sweep runs, too.
+    """Print a run's ranking, speedups and break-even, and write them to files. Works while the sweep runs, too.
+
+    RUN/report/report.html is one page with every chart and table, to be opened from the disk without a network;
+    RUN/report/summary.md is for a pull request or an issue; RUN/trials.csv and trials.parquet hold one row per trial
+    and load. docs/reports.md says how to read them.
 
     Examples:
       sweeper report cpu_tiny
       sweeper report cpu_tiny --recompute
     """
+    from reports.files import write_report_files
     from reports.study_report import build_report
-    from reports.tables import long_table
     from reports.terminal import print_report
     from sweeper.findings import recomputed_findings
     from sweeper.run_directory import find_run, read_run
@@ -46,7 +50,7 @@ def report(
             again = recomputed_findings(study, directory, config.measurement.drift_tolerance)
         findings = again.findings if again else None
         found = build_report(config, study, findings, allow_lossy)
-        directory.write_table(long_table(found).to_csv(index=False))
+        write_report_files(found, directory)
     if as_json:
         typer.echo(found.model_dump_json(indent=2))
     else:
@@ -57,7 +61,11 @@ def report(
                 f"{again.largest_difference:.1e} at most",
                 highlight=False,
             )
-        console.print(escape(f"\nTable: {directory.table}"), highlight=False)
+        console.print(
+            escape(f"\nReport: {directory.report / 'report.html'}, summary.md; table: {directory.table}"),
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def export(

@@ -186,16 +186,16 @@ def _mirroring(mirror: Mirror | None, path: Path) -> Iterator[Callable[[Display]
 def _conclude(config: StudyConfig, directory: RunDirectory, allow_lossy: bool) -> None:
     """Print and write what is known, complete or not."""
     from reports.exports import write_export
+    from reports.files import write_report_files
     from reports.study_report import build_report
-    from reports.tables import long_table
     from reports.terminal import print_report
     from sweeper.run_directory import read_run
 
     _, study = read_run(directory)
     report = build_report(config, study, allow_lossy=allow_lossy)
     print_report(report, console)
-    directory.write_table(long_table(report).to_csv(index=False))
-    tell(f"\nFiles: {directory.path}/ (study.db, trials.csv, requests/, logs/)")
+    write_report_files(report, directory)
+    tell(f"\nFiles: {directory.path}/ (report/report.html, study.db, trials.csv, requests/, logs/)")
     if report.finished:
         export = write_export(config, report, directory, "sglang")
         prefix = "env $(sweeper testbed env) " if config.engine.device == "cpu" else ""

@@ -1,0 +1,49 @@
+"""A headless Chromium, and what a page did in it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@contextmanager
+def browser() -> Iterator[Browser]:
+    """The installed one: playwright's own is not needed."""
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        try:
+            yield started
+        finally:
+            started.close()
+
+
+@dataclass
+class Opened:
+    """A page with all that it complained of and asked the network for."""
+
+    page: Page
+    complaints: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def opened(on: Browser, url: str, width: int = 1280, scheme: str = "light") -> Iterator[Opened]:
+    """A page in a window of that width, for a person who prefers light or dark."""
+    context = on.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+    page = context.new_page()
+    seen = Opened(page)
+    page.on("console", lambda m: seen.complaints.append(m.text) if m.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: seen.complaints.append(str(error)))
+    page.on("request", lambda request: seen.requests.append(request.url))
+    page.goto(url)
+    page.wait_for_function(
+        "document.querySelectorAll('.plot').length === 0 || document.querySelector('.main-svg')"
+    )
+    yield seen
+    context.close()
