@@ -54,14 +54,14 @@ def best_at(load: str, curves: Sequence[Curve], tie: float) -> Contender | None:
 def single_best(curves: Sequence[Curve], loads: Sequence[str], tie: float) -> SingleBest | None:
     """The config, or no speculation, whose largest regret over the loads is smallest; then the fastest on average.
 
-    Only configs that were measured at every load can be it. None where there are no loads.
+    Only configs that were measured at every load, and surely pay at one, can be it. None where there are no loads.
     """
     if not loads:
         return None
     winners = {load: best_at(load, curves, tie) for load in loads}
     best = {load: found.speedup.value if found else 1.0 for load, found in winners.items()}
     plain = Curve(-1, NO_SPECULATION, dict.fromkeys(loads, PLAIN))
-    everywhere = [plain, *(c for c in curves if all(load in c.speedups for load in loads))]
+    everywhere = [plain, *(curve for curve in curves if _eligible(curve, loads))]
 
     def regrets(curve: Curve) -> dict[str, float]:
         return {load: max(0.0, 1 - curve.speedups[load].value / best[load]) for load in loads}
@@ -72,3 +72,8 @@ def single_best(curves: Sequence[Curve], loads: Sequence[str], tie: float) -> Si
 
     chosen = min(everywhere, key=order)
     return SingleBest(None if chosen is plain else chosen.number, str(chosen.config), regrets(chosen))
+
+
+def _eligible(curve: Curve, loads: Sequence[str]) -> bool:
+    found = [curve.speedups[load] for load in loads if load in curve.speedups]
+    return len(found) == len(loads) and any(speedup.low > 1 for speedup in found)

@@ -47,3 +47,9 @@ def test_a_config_that_missed_a_load_cannot_be_it() -> None:
     assert found is not None
     assert found.number is None
     assert single_best([], [], 0.01) is None
+
+
+def test_a_config_that_nowhere_surely_pays_cannot_be_it() -> None:
+    found = single_best([curve(0, 1.04, 1.03)], LOADS, 0.01)
+    assert found is not None
+    assert found.number is None
