@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sweeper.config import StudyConfig
 from sweeper.errors import SweeperError
-from sweeper.records import Pin
+from sweeper.records import Interval, Pin
 from sweeper.releases import NEWEST_KNOWN, warning_about
 from sweeper.search import make_sampler
 from sweeper.server.command import Address, launch_command, launch_environment, public_command
@@ -30,6 +30,9 @@ class CheckedCandidate(_Model):
     requested: SpeculationConfig
     effective: SpeculationConfig
     overrides: list[str] = Field(description="what SGLang changes in the request, and by which rule")
+    predicted_accept_length: Interval | None = Field(
+        None, description="by the acceptance map, where one is given and covers the config"
+    )
 
 
 class CheckedMerge(_Model):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from difflib import get_close_matches
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -137,10 +138,40 @@ class Engine(Section):
         return self
 
 
+Accuracies = Annotated[list[Annotated[float, Field(ge=0, le=1)]], Field(min_length=1)]
+
+
+class Training(Section):
+    """What a draft's training reported, by draft position from the first on. One of the two lists."""
+
+    conditional_accuracy: Accuracies | None = Field(
+        None, description="agreement at each position, given the right tokens before it: what trainings log"
+    )
+    marginal_accuracy: Accuracies | None = Field(
+        None, description="share of chains that are right up to each position; never rises"
+    )
+    step: int | None = Field(None, ge=0, description="training step of the checkpoint")
+
+    @model_validator(mode="after")
+    def _one_list(self) -> Training:
+        if self.conditional_accuracy is not None and self.marginal_accuracy is not None:
+            raise ValueError("give conditional_accuracy or marginal_accuracy, not both")
+        marginal = self.marginal_accuracy or []
+        if any(after > before for before, after in pairwise(marginal)):
+            raise _wrong(
+                "marginal accuracies never rise: these are conditional ones, give them as conditional_accuracy",
+                "marginal_accuracy",
+            )
+        return self
+
+
 class Draft(Section):
     """A draft checkpoint."""
 
     path: str = Field(description="a directory or a hub id")
+    training: Training | None = Field(
+        None, description="what its training promised, for sweeper diagnose"
+    )
 
 
 class Grid(Section):

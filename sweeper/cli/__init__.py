@@ -9,7 +9,9 @@ import typer
 from sweeper import __version__
 from sweeper.cli.check import check
 from sweeper.cli.dashboard import dashboard
+from sweeper.cli.diagnose import diagnose
 from sweeper.cli.jobs import fetch, logs, status, stop
+from sweeper.cli.probe import map_, probe
 from sweeper.cli.results import export, report
 from sweeper.cli.run import run
 from sweeper.cli.submit import submit
@@ -47,6 +49,7 @@ def main(
     pass
 
 
-for command in (check, run, report, dashboard, export, submit, status, logs, stop, fetch):
+for command in (check, probe, run, report, diagnose, dashboard, export, submit, status, logs, stop, fetch):
     app.command()(command)
+app.command("map")(map_)
 app.add_typer(testbed_app, name="testbed")

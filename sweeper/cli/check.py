@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 from rich.markup import escape
 from rich.table import Table
 
 from sweeper.check import CheckReport, check_study
 from sweeper.cli.terminal import AsJson, StudyFile, complaining, console
+from sweeper.records import Interval
 from sweeper.study_file import load_study_file
 
 
-def check(file: StudyFile, as_json: AsJson = False) -> None:
+def check(
+    file: StudyFile,
+    acceptance_map: Annotated[
+        Path | None, typer.Option(help="file of `sweeper map`: show each config's predicted accept length")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Say what a study file would launch, without launching anything.
 
     Prints how many combinations were asked for, how many distinct valid configs remain, which requests run as
@@ -19,14 +29,25 @@ def check(file: StudyFile, as_json: AsJson = False) -> None:
     would refuse, the flags that both arms share and why, and the server command of the first trial. Flags in
     engine.extra_args are looked up in the installed SGLang. Exit code 2 if the file has an error.
 
-    Example:  sweeper check search_spaces/cpu_tiny.yaml
+    Examples:
+      sweeper check search_spaces/cpu_tiny.yaml
+      sweeper check search_spaces/cpu_tiny.yaml --acceptance-map cpu_tiny.map
     """
     with complaining():
-        report = check_study(load_study_file(file))
+        config = load_study_file(file)
+        report = check_study(config)
+        if acceptance_map:
+            from sweeper.drafts.predictions import with_predictions
+
+            report = with_predictions(report, config, acceptance_map)
     if as_json:
         typer.echo(report.model_dump_json(indent=2))
     else:
         _print_check(report)
+
+
+def _interval(value: Interval | None) -> str:
+    return f"{value:.2f}" if value else ""
 
 
 def _print_check(report: CheckReport) -> None:
@@ -35,13 +56,15 @@ def _print_check(report: CheckReport) -> None:
         f"valid configs, {len(report.merges)} merged, {len(report.rejections)} rejected",
         highlight=False,
     )
-    table = Table("config", "requested as", "what SGLang changes")
+    predicted = any(c.predicted_accept_length for c in report.candidates)
+    table = Table("config", "requested as", "what SGLang changes", *(["accept length"] if predicted else []))
     for candidate in report.candidates:
         changed = candidate.requested != candidate.effective
         table.add_row(
             str(candidate.effective),
             candidate.requested.shape if changed else "",
             "\n".join(candidate.overrides),
+            *([_interval(candidate.predicted_accept_length)] if predicted else []),
         )
     console.print(table)
     for title, rows in (

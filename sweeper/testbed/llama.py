@@ -81,6 +81,8 @@ class Llama(nn.Module):
         super().__init__()
         size = config.layer.hidden_size
         self.config = config
+        self.captured: tuple[int, ...] | None = None
+        """Layers whose input are the features; None: what SGLang captures by default."""
         layers = nn.ModuleList(LlamaLayer(config.layer) for _ in range(config.num_hidden_layers))
         self.model = nn.ModuleDict(
             {
@@ -106,7 +108,7 @@ class Llama(nn.Module):
     def forward(self, ids: Tensor) -> LlamaOutput:
         """``ids`` [B, T]."""
         rotary = Rotary.at(torch.arange(ids.shape[1]), self.config.layer)
-        captured = captured_layers(len(self.layers))
+        captured = self.captured or captured_layers(len(self.layers))
         x, features = self.embed(ids), []
         for index, layer in enumerate(self.layers):
             if index in captured:

@@ -80,14 +80,30 @@ def test_an_incomplete_checkpoint_is_refused(tmp_path: Path, break_it: Any) -> N
     "changes",
     [
         {"num_hidden_layers": 2},
-        {"norm_output": True},
         {"rope_scaling": {"rope_type": "llama3"}},
-        {"eagle_config": {"norm_before_fc": True}},
     ],
 )
 def test_a_config_it_cannot_follow_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(Eagle3Error):
         Eagle3Config.from_dict({**CONFIG, **changes})
+
+
+def test_norms_of_newer_checkpoints_are_applied_and_named_as_the_server_reads_them(tmp_path: Path) -> None:
+    eagle = {"norm_before_fc": True}
+    head = new_head(fc_norm=True, norm_output=True, eagle_config=eagle)
+    head.save(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    assert tensors["input_norm.weight"].shape == (48,)
+    assert tensors["fc_norm.2.weight"].shape == (16,)
+    old = {"fc_norm.0": "aux_norm_low", "fc_norm.1": "aux_norm_mid", "fc_norm.2": "aux_norm_high"}
+    for new_name, old_name in old.items():
+        tensors[f"{old_name}.weight"] = tensors.pop(f"{new_name}.weight")
+    save_file(tensors, tmp_path / "model.safetensors")
+    again, plain = Eagle3Head.load(tmp_path), new_head()
+    features, embeddings = 9 * torch.randn(1, 5, 3 * SIZE), torch.randn(1, 6, SIZE)
+    torch.testing.assert_close(again.unroll(features, embeddings, 2)[0], again.unroll(features / 9, embeddings, 2)[0])
+    plain.load_state_dict(again.state_dict(), strict=False)
+    assert not torch.allclose(plain.unroll(features, embeddings, 2)[0], again.unroll(features, embeddings, 2)[0])
 
 
 def test_the_number_of_features_comes_from_the_layer_ids() -> None:

@@ -1,0 +1,107 @@
+"""``sweeper diagnose``: why each draft's accept length is what it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import BaseModel, ConfigDict, Field
+from rich.markup import escape
+
+from sweeper.cli.terminal import AsJson, Run, complaining, console
+from sweeper.drafts.diagnosis import Diagnosis, Verdict
+
+
+class DiagnosisRow(BaseModel):
+    """One draft's diagnosis; ``causes`` has the main one first."""
+
+    model_config = ConfigDict(frozen=True)
+
+    draft: str
+    verdict: Verdict
+    facts: list[str] = Field(description="the numbers that were compared")
+    causes: list[CauseRow]
+
+
+class CauseRow(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    verdict: Verdict
+    evidence: list[str]
+    next_step: str
+
+
+def diagnose(
+    run: Run,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="run the probe first, and keep what it says in RUN")
+    ] = False,
+    probe_file: Annotated[
+        Path | None,
+        typer.Option("--probe-file", help="what `sweeper probe --json` printed; default: RUN's, if any"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say why each draft accepts what it accepts, and what to do next. Works while the sweep runs, too.
+
+    Compares what the training promised (space.drafts.NAME.training in the study file), what the server accepted by
+    position, and what the draft does outside SGLang (sweeper probe). Verdicts: MATCH, DISTRIBUTION_SHIFT (the text),
+    WIRING (the hidden states), CONFIG_OVERRIDE, ENGINE_BUG, UNDERTRAINED, LONG_CONTEXT, or UNEXPLAINED with the
+    experiment that will tell.
+
+    Examples:
+      sweeper diagnose cpu_tiny
+      sweeper diagnose cpu_tiny --probe
+    """
+    with complaining():
+        found = _diagnoses(run, probe, probe_file)
+    if as_json:
+        rows = [_row(diagnosis).model_dump_json(indent=2) for diagnosis in found]
+        typer.echo(f"[{', '.join(rows)}]")
+        return
+    for diagnosis in found:
+        colour = {Verdict.MATCH: "green", Verdict.UNEXPLAINED: "yellow"}.get(diagnosis.verdict, "red")
+        first, *rest = diagnosis.text.splitlines()
+        console.print(f"[bold {colour}]{escape(first)}[/]", highlight=False)
+        for line in rest:
+            console.print(escape(line), highlight=False)
+
+
+def _diagnoses(name: str, probe_now: bool, file: Path | None) -> list[Diagnosis]:
+    from sweeper.drafts.diagnosis import diagnose as diagnosis_of
+    from sweeper.drafts.run_cases import cases_of, probe_file, probe_reports_json, read_probes
+    from sweeper.findings import stored_findings
+    from sweeper.run_directory import find_run, read_run
+    from sweeper.whole_files import write_whole
+
+    directory = find_run(name)
+    config, study = read_run(directory)
+    kept = probe_file(directory.path)
+    if probe_now:
+        reports = _probe(config)
+        write_whole(kept, probe_reports_json.dump_json(reports, indent=1))
+    probes: dict[str, Any] = {}
+    if file or kept.exists():
+        probes = dict(read_probes(file or kept))
+    return [diagnosis_of(case) for case in cases_of(config, stored_findings(study).records.values(), probes)]
+
+
+def _probe(config: Any) -> Any:
+    from sweeper.cli.probe import eagle3_drafts, progress_bars
+    from sweeper.drafts.probing import ProbeJob, run_probe
+
+    with progress_bars() as show:
+        return run_probe(ProbeJob(config, eagle3_drafts(config, None)), show)
+
+
+def _row(diagnosis: Diagnosis) -> DiagnosisRow:
+    return DiagnosisRow(
+        draft=diagnosis.draft,
+        verdict=diagnosis.verdict,
+        facts=list(diagnosis.facts),
+        causes=[
+            CauseRow(verdict=c.verdict, evidence=list(c.evidence), next_step=c.next_step)
+            for c in diagnosis.causes
+        ],
+    )
