@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from sweeper.config import StudyConfig
 from sweeper.drafts.acceptance_map import AcceptanceMap, walked_rounds
@@ -165,6 +166,7 @@ def main() -> int:
     shapes = [shape for kind in given.configs.split(",") for shape in kinds[kind]]
     end = time.monotonic() + 60 * given.max_minutes
     worst = 0.0
+    torch.set_num_threads(1)
     for draft in drafts:
         for steps, topk, n in shapes:
             config = SpeculationConfig("EAGLE3", draft, steps, topk, n)

@@ -6,17 +6,30 @@ import json
 import sys
 from pathlib import Path
 
-from pydantic import BaseModel
+from pydantic import BaseModel, RootModel
 
 from reports.exports import Export
 from reports.study_report import StudyReport
 from sweeper.check import CheckReport
 from sweeper.config import StudyConfig
+from sweeper.drafts.diagnosis import Diagnosis
+from sweeper.drafts.probe_report import ProbeReport
+
+
+class ProbeReports(RootModel[list[ProbeReport]]):
+    """One report per draft."""
+
+
+class Diagnoses(RootModel[list[Diagnosis]]):
+    """One diagnosis per draft of the study."""
+
 
 SCHEMAS: dict[str, type[BaseModel]] = {
     "study-file": StudyConfig,
     "check": CheckReport,
     "report": StudyReport,
+    "probe": ProbeReports,
+    "diagnose": Diagnoses,
     "export": Export,
 }
 

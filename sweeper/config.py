@@ -169,9 +169,7 @@ class Draft(Section):
     """A draft checkpoint."""
 
     path: str = Field(description="a directory or a hub id")
-    training: Training | None = Field(
-        None, description="what its training promised, for sweeper diagnose"
-    )
+    training: Training | None = Field(None, description="what its training promised, for sweeper diagnose")
 
 
 class Grid(Section):

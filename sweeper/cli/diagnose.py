@@ -3,33 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from pydantic import BaseModel, ConfigDict, Field
 from rich.markup import escape
 
 from sweeper.cli.terminal import AsJson, Run, complaining, console
+from sweeper.config import StudyConfig
 from sweeper.drafts.diagnosis import Diagnosis, Verdict
-
-
-class DiagnosisRow(BaseModel):
-    """One draft's diagnosis; ``causes`` has the main one first."""
-
-    model_config = ConfigDict(frozen=True)
-
-    draft: str
-    verdict: Verdict
-    facts: list[str] = Field(description="the numbers that were compared")
-    causes: list[CauseRow]
-
-
-class CauseRow(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-    verdict: Verdict
-    evidence: list[str]
-    next_step: str
+from sweeper.drafts.probe_report import ProbeReport
 
 
 def diagnose(
@@ -57,8 +39,9 @@ def diagnose(
     with complaining():
         found = _diagnoses(run, probe, probe_file)
     if as_json:
-        rows = [_row(diagnosis).model_dump_json(indent=2) for diagnosis in found]
-        typer.echo(f"[{', '.join(rows)}]")
+        from sweeper.drafts.run_cases import diagnoses_json
+
+        typer.echo(diagnoses_json.dump_json(found, indent=2))
         return
     for diagnosis in found:
         colour = {Verdict.MATCH: "green", Verdict.UNEXPLAINED: "yellow"}.get(diagnosis.verdict, "red")
@@ -81,27 +64,13 @@ def _diagnoses(name: str, probe_now: bool, file: Path | None) -> list[Diagnosis]
     if probe_now:
         reports = _probe(config)
         write_whole(kept, probe_reports_json.dump_json(reports, indent=1))
-    probes: dict[str, Any] = {}
-    if file or kept.exists():
-        probes = dict(read_probes(file or kept))
+    probes = read_probes(file or kept) if file or kept.exists() else {}
     return [diagnosis_of(case) for case in cases_of(config, stored_findings(study).records.values(), probes)]
 
 
-def _probe(config: Any) -> Any:
+def _probe(config: StudyConfig) -> list[ProbeReport]:
     from sweeper.cli.probe import eagle3_drafts, progress_bars
     from sweeper.drafts.probing import ProbeJob, run_probe
 
     with progress_bars() as show:
         return run_probe(ProbeJob(config, eagle3_drafts(config, None)), show)
-
-
-def _row(diagnosis: Diagnosis) -> DiagnosisRow:
-    return DiagnosisRow(
-        draft=diagnosis.draft,
-        verdict=diagnosis.verdict,
-        facts=list(diagnosis.facts),
-        causes=[
-            CauseRow(verdict=c.verdict, evidence=list(c.evidence), next_step=c.next_step)
-            for c in diagnosis.causes
-        ],
-    )

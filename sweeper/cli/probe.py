@@ -78,7 +78,9 @@ def probe(
         job = ProbeJob(study, eagle3_drafts(study, draft), prompts, features, depth)
         reports: list[ProbeReport] = _where(run_probe, job, study, ray_address, show)
     if as_json:
-        typer.echo(f"[{', '.join(report.model_dump_json(indent=2) for report in reports)}]")
+        from sweeper.drafts.run_cases import probe_reports_json
+
+        typer.echo(probe_reports_json.dump_json(reports, indent=2))
         return
     for report in reports:
         _print_probe(report)

@@ -77,11 +77,19 @@ class Counted:
 
 def total(parts: Sequence[Counted]) -> Counted:
     """The counts of several texts together."""
-    arrays = [
-        np.sum([getattr(part, name) for part in parts], axis=0)
-        for name in ("reached", "accepted", "tried", "agreed")
-    ]
-    return Counted(*arrays, sum(part.tokens for part in parts), sum(part.rounds for part in parts))
+
+    def summed(name: str) -> Counts:
+        sums: Counts = np.sum([getattr(part, name) for part in parts], axis=0, dtype=np.int64)
+        return sums
+
+    return Counted(
+        summed("reached"),
+        summed("accepted"),
+        summed("tried"),
+        summed("agreed"),
+        sum(part.tokens for part in parts),
+        sum(part.rounds for part in parts),
+    )
 
 
 def rewired(head: Eagle3Head, wiring: Wiring) -> Eagle3Head:

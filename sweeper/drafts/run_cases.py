@@ -9,13 +9,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from sweeper.config import StudyConfig
 from sweeper.config import Training as TrainingSection
-from sweeper.drafts.diagnosis import Case, Kind, Probed, Served, Trained
+from sweeper.drafts.diagnosis import Case, Diagnosis, Kind, Probed, Served, Trained
 from sweeper.drafts.probe_report import ProbeReport
 from sweeper.errors import SweeperError
 from sweeper.records import LoadPoint, TrialRecord
 from sweeper.speculation import NO_DRAFT
 
 probe_reports_json: TypeAdapter[list[ProbeReport]] = TypeAdapter(list[ProbeReport])
+diagnoses_json: TypeAdapter[list[Diagnosis]] = TypeAdapter(list[Diagnosis])
 
 
 def probe_file(run: Path) -> Path:

@@ -19,7 +19,7 @@ def text(choices_are_text: bool = True) -> Text:
 def counted(wrong: list[tuple[int, int]], of: Text) -> Counted:
     """A draft of depth 2 that is right everywhere but at the (pair, step) pairs of ``wrong``."""
     pairs = len(of.ids) - 2
-    after = np.minimum(np.arange(pairs)[:, None] + 1 + np.arange(2), 7)
+    after = np.minimum(np.arange(pairs)[:, None] + 1 + np.arange(2), len(of.ids) - 1)
     guesses = of.choices.numpy()[after]
     for pair, step in wrong:
         guesses[pair, step] = 77

@@ -24,13 +24,13 @@ from tests.drafts.planted import wired_from_the_embedding
 
 def probe_of(testbed: Path, draft: Path, prompts: int, features: Path | None = None) -> ProbeReport:
     study = command_line_study(str(testbed / "target"), [str(draft)], str(testbed / "prompts.jsonl"))
-    short = study.model_copy(update={"workload": study.workload.model_copy(update={"max_new_tokens": 48})})
+    short = study.model_copy(update={"workload": study.workload.model_copy(update={"max_new_tokens": 32})})
     job = ProbeJob(short, {"draft": str(draft)}, prompts, features, depth=4)
     return run_probe(job, lambda stage, done, of: None)[0]
 
 
 def test_a_healthy_draft_does_best_as_served(testbed: Path) -> None:
-    report = probe_of(testbed, testbed / "draft_eagle3_100", 6)
+    report = probe_of(testbed, testbed / "draft_eagle3_100", 4)
     assert report.served.wiring == "[2, 6, 9]"
     assert report.trained_on is None
     assert report.remedy is None
