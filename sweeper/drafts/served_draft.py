@@ -30,10 +30,10 @@ class ServedDraft:
         """
         head = Eagle3Head.load(directory).to(target.device).eval().requires_grad_(False)
         wiring = served_wiring(head.config.raw, target.layers, target.architecture)
-        width = target.embedding.weight.shape[-1]
-        if head.config.target_hidden_size != width:
+        wanted = head.config.target_hidden_size
+        if wanted != target.width:
             raise Eagle3Error(
-                f"{directory}: made for hidden states of {head.config.target_hidden_size}, the target has {width}"
+                f"{directory}: made for hidden states of {wanted}, the target has {target.width}"
             )
         count = head.config.num_aux_hidden_states
         if len(wiring.taps) != count:

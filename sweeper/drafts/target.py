@@ -65,8 +65,8 @@ class Target:
             model = transformers.AutoModelForCausalLM.from_pretrained(checkpoint, dtype=kind)
         except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
             raise TargetError(f"target {checkpoint}: transformers cannot load it: {error}") from None
-        model = model.to(device).eval().requires_grad_(False)
-        return cls(model, tokenizer, end_tokens(checkpoint))
+        placed: Any = model
+        return cls(placed.to(device).eval().requires_grad_(False), tokenizer, end_tokens(checkpoint))
 
     @property
     def layers(self) -> int:
@@ -75,6 +75,11 @@ class Target:
     @property
     def architecture(self) -> str:
         return str((getattr(self.model.config, "architectures", None) or [type(self.model).__name__])[0])
+
+    @property
+    def width(self) -> int:
+        """h of the hidden states."""
+        return int(self.embedding.get_parameter("weight").shape[-1])
 
     @property
     def device(self) -> torch.device:

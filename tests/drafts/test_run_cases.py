@@ -34,7 +34,9 @@ def point(load: Load, accept_length: float, histogram: tuple[int, ...]) -> LoadP
     )
 
 
-def record(draft: str, steps: int, topk: int, points: list[LoadPoint], asked: int | None = None) -> TrialRecord:
+def record(
+    draft: str, steps: int, topk: int, points: list[LoadPoint], asked: int | None = None
+) -> TrialRecord:
     n = steps + 1 if topk == 1 else 8
     effective = SpeculationConfig("EAGLE3", draft, steps, topk, n)
     requested = SpeculationConfig("EAGLE3", draft, steps, topk, asked or n)
@@ -64,7 +66,10 @@ def test_training_accuracies_come_from_the_study_file(write_study: WriteStudy) -
         write_study(
             space={
                 "drafts": {
-                    "a": {"path": "draft_a", "training": {"conditional_accuracy": [0.747, 0.67], "step": 2000}},
+                    "a": {
+                        "path": "draft_a",
+                        "training": {"conditional_accuracy": [0.747, 0.67], "step": 2000},
+                    },
                     "b": {"path": "draft_b", "training": {"marginal_accuracy": [0.6, 0.3]}},
                 }
             }
@@ -96,7 +101,9 @@ def test_impossible_accuracies_are_errors_with_their_place(
 
 
 def test_a_chain_of_five_tells_most_and_buckets_are_kept(study: StudyConfig) -> None:
-    chain = record("a", 5, 1, [point(Load(1), 1.5, (60, 20, 10)), point(Load(4), 1.6, (600, 300, 90))], asked=16)
+    chain = record(
+        "a", 5, 1, [point(Load(1), 1.5, (60, 20, 10)), point(Load(4), 1.6, (600, 300, 90))], asked=16
+    )
     others = [record("a", 15, 1, [point(Load(1), 1.4, (9,))]), record("a", 5, 4, [point(Load(1), 2.0, (9,))])]
     lengths = [
         point(Load(1, bucket="1024-4095"), 1.5, (1,)),

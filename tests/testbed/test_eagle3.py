@@ -101,9 +101,13 @@ def test_norms_of_newer_checkpoints_are_applied_and_named_as_the_server_reads_th
     save_file(tensors, tmp_path / "model.safetensors")
     again, plain = Eagle3Head.load(tmp_path), new_head()
     features, embeddings = 9 * torch.randn(1, 5, 3 * SIZE), torch.randn(1, 6, SIZE)
-    torch.testing.assert_close(again.unroll(features, embeddings, 2)[0], again.unroll(features / 9, embeddings, 2)[0])
+    torch.testing.assert_close(
+        again.unroll(features, embeddings, 2)[0], again.unroll(features / 9, embeddings, 2)[0]
+    )
     plain.load_state_dict(again.state_dict(), strict=False)
-    assert not torch.allclose(plain.unroll(features, embeddings, 2)[0], again.unroll(features, embeddings, 2)[0])
+    assert not torch.allclose(
+        plain.unroll(features, embeddings, 2)[0], again.unroll(features, embeddings, 2)[0]
+    )
 
 
 def test_the_number_of_features_comes_from_the_layer_ids() -> None:
