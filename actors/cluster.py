@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,9 +16,11 @@ from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from actors.node_types import living_nodes, patience_s, startable_nodes
 from actors.placement import ServerShape, best_shape, impossible, possible_shapes
 from sweeper.config import StudyConfig
+from sweeper.drafts.preflight import DraftReport, preflight
 from sweeper.errors import SweeperError
 from sweeper.server.prepare import prepare_engine
 from sweeper.server.setup import EngineSetup
+from sweeper.space import Candidate
 from sweeper.trial_order import TrialPlan
 from sweeper.workload.conversation import Conversations
 from sweeper.workload.prompts import needs_tokenizer, plan_prompts
@@ -114,6 +116,15 @@ def trial_plan(config: StudyConfig, conversations: Conversations, tell: Tell = _
     if not needs_tokenizer(config, conversations):
         return TrialPlan(config, setup, plan_prompts(config, conversations))
     return TrialPlan(config, setup, _where_servers_run(shape, plan_prompts, config, conversations))
+
+
+def draft_reports(
+    config: StudyConfig, setup: EngineSetup, candidates: Sequence[Candidate]
+) -> tuple[DraftReport, ...]:
+    """Preflight of the drafts where the servers will run, since checkpoints may lie on those nodes alone."""
+    shape = shape_that_fits(config, _to_stderr)
+    reports: tuple[DraftReport, ...] = _where_servers_run(shape, preflight, config, setup, candidates)
+    return reports
 
 
 def _where_servers_run(shape: ServerShape, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -61,6 +61,7 @@ def _validity(report: StudyReport) -> list[str]:
         ("Not equal on both arms", found.unequal),
         ("Outputs", found.outputs),
         ("Unstable while measured", found.unstable),
+        ("Preflight", found.preflight),
         ("Failures by class", found.failures),
         ("Skipped", found.skipped),
     )

@@ -26,9 +26,10 @@ from reports.step_times import step_time_models, step_time_rows, with_analysis
 from reports.trial_rows import TrialReader
 from sweeper.baseline_arm import noise_floor
 from sweeper.config import StudyConfig
+from sweeper.drafts.preflight.findings import DraftReport
 from sweeper.findings import Findings, stored_findings
 from sweeper.records import BaselineCheck, LoadPoint, OutputComparison, Pin, TrialRecord
-from sweeper.stored_study import notices_of, objective_loads_of, prompt_notes_of, skipped_of
+from sweeper.stored_study import notices_of, objective_loads_of, preflight_of, prompt_notes_of, skipped_of
 from sweeper.verdict import Contender, winner
 
 __all__ = [
@@ -67,6 +68,9 @@ class StudyReport(Row):
     confirmation_rounds: int = 0
     skipped: dict[str, str] = Field(
         {}, description="configs left out since their launch could teach nothing, and why"
+    )
+    preflight: list[DraftReport] = Field(
+        [], description="what the drafts' own files tell of how they are served; see docs/drafts.md"
     )
     pins: list[Pin] = Field(
         [], description="flags that the baseline and the trials share explicitly, and why"
@@ -133,6 +137,7 @@ def build_report(
         trials=trials,
         confirmation_rounds=len(found.rounds),
         skipped=skipped_of(study.user_attrs),
+        preflight=list(preflight_of(study.user_attrs)),
         pins=list(baseline.pins) if baseline else [],
         confounders=_confounders(baseline, trials) if baseline else [],
         lossy_allowed=allow_lossy,

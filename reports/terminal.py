@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reports.headline import headline, in_words
+from reports.preflight import finding_line
 from reports.sections import baseline
 from reports.study_report import LoadRow, StudyReport
 from reports.tables import acceptance, ranking, short
@@ -43,7 +44,14 @@ def print_report(report: StudyReport, console: Console) -> None:
     ):
         console.print(f"\n[bold]{title}[/]", highlight=False)
         console.print(table)
-    sections = (break_even_lines, confirmation_lines, quality_lines, failure_lines, fairness_lines)
+    sections = (
+        break_even_lines,
+        confirmation_lines,
+        quality_lines,
+        preflight_lines,
+        failure_lines,
+        fairness_lines,
+    )
     for line in (line for section in sections for line in section(report)):
         console.print(line, highlight=False, soft_wrap=True)
     console.print()
@@ -169,6 +177,12 @@ def quality_lines(report: StudyReport) -> list[str]:
     for base in report.baseline:
         lines += [f"  no speculation at {base.load}: {escape(note)}" for note in base.notes]
     return lines
+
+
+def preflight_lines(report: StudyReport) -> list[str]:
+    """What the drafts' files told before anything was launched, as far as it explains numbers or their absence."""
+    lines = [finding_line(draft, finding) for draft in report.preflight for finding in draft.findings]
+    return ["\n[bold]Preflight[/]", *(f"  {line}" for line in lines)] if lines else []
 
 
 def failure_lines(report: StudyReport) -> list[str]:

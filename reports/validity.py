@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from reports.preflight import finding_text
 from reports.study_report import StudyReport
 from reports.tables import short
 
@@ -19,6 +20,7 @@ class Validity:
     notes: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    preflight: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
 
 
@@ -42,6 +44,7 @@ def validity(report: StudyReport) -> Validity:
         notes=notes,
         failures=[f"{kind}: {count} trial(s)" for kind, count in kinds.most_common()],
         skipped=[f"{count} config(s): {why}" for why, count in Counter(report.skipped.values()).items()],
+        preflight=[finding_text(draft, f) for draft in report.preflight for f in draft.findings],
         notices=report.notices,
     )
 

@@ -7,6 +7,7 @@ import shlex
 from pydantic import BaseModel, ConfigDict, Field
 
 from sweeper.config import StudyConfig
+from sweeper.drafts.preflight import DraftReport, failing, preflight
 from sweeper.errors import SweeperError
 from sweeper.records import Interval, Pin
 from sweeper.releases import NEWEST_KNOWN, warning_about
@@ -54,7 +55,9 @@ class CheckReport(_Model):
     candidates: list[CheckedCandidate]
     merges: list[CheckedMerge]
     rejections: list[CheckedRejection]
-    launches: int = Field(description="servers a run would start, the baseline not counted")
+    launches: int = Field(
+        description="servers a run would start, the baseline not counted, nor drafts with an error in preflight"
+    )
     confirming: int = Field(description="further launches that measure the finalists and the baseline again")
     prompts: int = Field(description="requests measured per launch, at least")
     most_prompts: int | None = Field(
@@ -68,6 +71,9 @@ class CheckReport(_Model):
     pins: list[Pin] = Field(description="flags that the baseline and every trial get explicitly, and why")
     resolved_at_start: bool = Field(
         description="whether further pins (attention backend, page size, memory share) follow on the servers' own node"
+    )
+    preflight: list[DraftReport] = Field(
+        [], description="what the drafts' own files tell of how they will be served; see docs/drafts.md"
     )
     warnings: list[str] = []
     command: str = Field(description="server command of the first candidate, quoted for a shell")
@@ -126,6 +132,8 @@ def check_study(config: StudyConfig) -> CheckReport:
     except CannotRenderHereError as error:
         warnings.append(f"prompts were not rendered, and their number not checked: {error}")
     make_sampler(config.search, space.candidates)
+    reports = preflight(config, setup, space.candidates)
+    left = len(space.candidates) - len(failing(reports, [c.effective for c in space.candidates]))
     command = launch_command(config, space.candidates[0].requested, setup, Address(30000, "KEY"))
     warnings += [w for w in (warning_about(setup.version), raw_warning(config, conversations)) if w]
     return CheckReport(
@@ -141,9 +149,9 @@ def check_study(config: StudyConfig) -> CheckReport:
             CheckedMerge(requested=m.requested, effective=m.effective, rule=m.rule) for m in space.merges
         ],
         rejections=[CheckedRejection(requested=r.requested, rule=r.rule) for r in space.rejections],
-        confirming=config.confirmation.repeats
-        * (1 + min(config.confirmation.finalists, len(space.candidates))),
-        launches=min(config.search.max_trials or len(space.candidates), len(space.candidates)),
+        confirming=config.confirmation.repeats * (1 + min(config.confirmation.finalists, left)),
+        launches=min(config.search.max_trials or left, left),
+        preflight=list(reports),
         prompts=sum(config.measurement.least_requests(load) for load in config.workload.loads),
         most_prompts=sum(p.requests for group in prompts.by_load.values() for p in group)
         if prompts

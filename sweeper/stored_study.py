@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import optuna
@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from sweeper import __version__
 from sweeper.attributes import packed, unpacked
+from sweeper.drafts.preflight.findings import DraftReport, draft_reports_json
 from sweeper.errors import StudyChangedError
 from sweeper.records import (
     BaselineCheck,
@@ -38,6 +39,7 @@ MOST_NOTICES = 100
 SKIPPED = "skipped"
 PROMPT_NOTES = "prompt_notes"
 OBJECTIVE_LOADS = "objective_loads"
+PREFLIGHT = "preflight"
 
 
 def check_format(study: optuna.Study) -> None:
@@ -91,6 +93,11 @@ def objective_loads_of(attributes: Mapping[str, Any]) -> list[Load]:
 def skipped_of(attributes: Mapping[str, Any]) -> dict[str, str]:
     """Configs that are not launched, and why."""
     return _read(SKIPPED, _reasons, lambda: unpacked(attributes, SKIPPED, {}))
+
+
+def preflight_of(attributes: Mapping[str, Any]) -> tuple[DraftReport, ...]:
+    """What the drafts' files told when the study was begun, or continued last."""
+    return _read(PREFLIGHT, draft_reports_json, lambda: unpacked(attributes, PREFLIGHT, []))
 
 
 def _numbered(attributes: Mapping[str, Any], prefix: str) -> list[Any]:
@@ -166,6 +173,9 @@ class StoredStudy:
 
     def set_baseline(self, record: TrialRecord) -> None:
         self.set(BASELINE, trial_record_json.dump_python(record, mode="json"))
+
+    def set_preflight(self, reports: Sequence[DraftReport]) -> None:
+        self.set(PREFLIGHT, draft_reports_json.dump_python(tuple(reports), mode="json"))
 
     def finished(self) -> int:
         """Trials with a result; they and the rounds of confirmation are what a check of the baseline vouches for."""

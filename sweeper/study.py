@@ -28,6 +28,7 @@ class Wishes:
 
     remeasure_baseline: bool = False
     allow_lossy: bool = False
+    preflight: bool = True
 
 
 class Sweep:
@@ -67,6 +68,7 @@ class Sweep:
         # It can be written: from now on waiting pays.
         self.driver.patience.limit_s = self.config.storage_timeout_s
         self.run.write_study(self.config)
+        self.stored.set_preflight(self.plan.preflight)
         self._take_up()
         self.trials.skip_the_pointless()
         own = self._baseline_of_finished_trials()

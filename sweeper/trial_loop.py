@@ -107,7 +107,9 @@ class TrialLoop:
     def skip_the_pointless(self) -> None:
         """Leave out candidates whose launch could teach nothing."""
         used = taken(self.study)
-        skipped = pointless([c for c in self.by_config if c not in used], self.stored.trials())
+        skipped = pointless(
+            [c for c in self.by_config if c not in used], self.stored.trials(), self.plan.preflight
+        )
         new = {config: why for config, why in skipped.items() if config not in self.sampler.skipped}
         self.sampler.skipped = skipped
         if new:

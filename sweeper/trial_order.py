@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from sweeper.config import StudyConfig
+from sweeper.drafts.preflight.findings import DraftReport
 from sweeper.pruning import Bar
 from sweeper.records import UNKNOWN_REPEATABILITY, Load, Repeatability
 from sweeper.server.ranks import ONE_NODE, Ranks
@@ -16,11 +17,15 @@ from sweeper.workload.prompts import PromptPlan
 
 @dataclass(frozen=True)
 class TrialPlan:
-    """What all trials of a study share; shipped to every actor once."""
+    """What all trials of a study share; shipped to every actor once.
+
+    ``preflight`` tells what is known of the drafts before anything is launched.
+    """
 
     study: StudyConfig
     setup: EngineSetup
     prompts: PromptPlan
+    preflight: tuple[DraftReport, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import yaml
 from sweeper.config import StudyConfig
 from sweeper.study_file import load_study_file
 from sweeper.testbed.environment import cache_dir
+from tests.checkpoints import write_eagle3
 
 FAKE_ENGINE = Path(__file__).parent / "fake_engine"
 WriteStudy = Callable[..., Path]
@@ -31,9 +32,10 @@ def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture
 def write_study(tmp_path: Path) -> WriteStudy:
     """Writes a small, valid study file for the stand-in server; keyword arguments change parts of it."""
-    for name in ("target", "draft_a", "draft_b"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_text("{}")
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "config.json").write_text("{}")
+    for name in ("draft_a", "draft_b"):
+        write_eagle3(tmp_path / name)
     rows = [{"id": f"p{i}", "prompt": f"prompt number {i}"} for i in range(80)]
     (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
     base: dict[str, Any] = {

@@ -44,6 +44,7 @@ from sweeper.trial_order import TrialOrder, TrialPlan, Watch
 from sweeper.workload.conversation import WorkloadError
 from sweeper.workload.prompts import plan_prompts, read_conversations
 from sweeper.workload.sources import read_file
+from tests.checkpoints import write_eagle3
 from tests.command_line import REPOSITORY, sweeper
 from tests.conftest import WriteStudy
 from tests.reports.test_study_report import report as report_of
@@ -141,9 +142,9 @@ HOSTILE = "$(touch pwned) `touch pwned` ; touch pwned & 'q' \"q\" #x [bold]"
 
 def hostile_study(write_study: WriteStudy, folder: Path) -> Path:
     """Every free text holds what a shell would run; directories and files have such names, too."""
-    for name in ("target", "draft"):
-        (folder / f"{name} {HOSTILE.replace('/', '')}").mkdir()
-        (folder / f"{name} {HOSTILE}" / "config.json").write_text("{}")
+    (folder / f"target {HOSTILE.replace('/', '')}").mkdir()
+    (folder / f"target {HOSTILE}" / "config.json").write_text("{}")
+    write_eagle3(folder / f"draft {HOSTILE}")
     rows = [{"id": f"{HOSTILE} {i}", "prompt": f"{HOSTILE} {i}"} for i in range(80)]
     (folder / f"{HOSTILE}.jsonl").write_text("\n".join(map(json.dumps, rows)))
     return write_study(

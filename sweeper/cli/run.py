@@ -15,7 +15,7 @@ import typer
 from rich.markup import escape
 
 from sweeper.check import usable_space
-from sweeper.cli.terminal import AllowLossy, StudyFile, complaining, console, tell, warn
+from sweeper.cli.terminal import AllowLossy, NoPreflight, StudyFile, complaining, console, tell, warn
 from sweeper.config import NAME, StudyConfig
 from sweeper.drives import add_drive, inside_job, read_drives, run_path
 from sweeper.errors import SweeperError
@@ -46,9 +46,11 @@ def run(
         typer.Option(envvar="RAY_ADDRESS", help="Ray cluster; default: a local one for this run"),
     ] = None,
     allow_lossy: AllowLossy = False,
+    no_preflight: NoPreflight = False,
 ) -> None:
     """Run a sweep, or continue it: finished trials stay, interrupted ones come first.
 
+    Looks at the drafts' files first (preflight, as in `sweeper check`): a draft that cannot be served is left out.
     Measures the baseline (or takes it from the cache, checks it and says so), launches one server per config, measures
     the best ones and the baseline again in turns, and writes everything to runs/NAME/: study.db (Optuna), study.yaml,
     trials.csv, requests/, logs/, deploy/. Ctrl-C stops the servers and leaves a study that the same command continues.
@@ -66,7 +68,7 @@ def run(
         from sweeper.study import Wishes
 
         try:
-            _run(config, ray_address, Wishes(remeasure_baseline, allow_lossy))
+            _run(config, ray_address, Wishes(remeasure_baseline, allow_lossy, preflight=not no_preflight))
         except KeyboardInterrupt:
             console.print(f"Interrupted; the same command continues study {config.study!r}.", highlight=False)
             raise typer.Exit(INTERRUPTED) from None
@@ -83,9 +85,11 @@ def _run(config: StudyConfig, ray_address: str | None, wishes: Wishes) -> None:
     """Connect to Ray, drive the sweep, print the report and export the winner."""
     import optuna
 
-    from actors.cluster import trial_plan
+    from actors.cluster import draft_reports, trial_plan
     from actors.pool import ServerPool
     from reports.live import LiveView, summary
+    from reports.preflight import show_findings
+    from sweeper.drafts.preflight import preflight, require_one_left
     from sweeper.mirror import Mirror
     from sweeper.server.command import launch_environment
     from sweeper.server.install import installed_version
@@ -101,13 +105,21 @@ def _run(config: StudyConfig, ray_address: str | None, wishes: Wishes) -> None:
         plan_prompts(config, conversations)  # too few prompts show before anything starts
     if ray_address is None:  # one machine: an empty space shows before anything starts
         version = installed_version(config.engine.python, launch_environment(config).get("PYTHONPATH"))
-        usable_space(config, EngineSetup(version, pins=shared_pins(config, version)))
+        setup = EngineSetup(version, pins=shared_pins(config, version))
+        local = usable_space(config, setup).candidates
+        if wishes.preflight:
+            require_one_left(preflight(config, setup, local), local)
     path = run_path(config.runs_dir, config.study, inside_job())
     mirror = Mirror(config.artifacts, config.study) if config.artifacts else None
     with _driving_on(ray_address, config, path, mirror) as driver, _mirroring(mirror, path) as mirrored:
         with console.status("Looking at the installed SGLang, once per installation"):
             plan = trial_plan(config, conversations)
         space = usable_space(config, plan.setup)
+        if wishes.preflight:
+            looked_at = draft_reports if ray_address else preflight
+            plan = replace(plan, preflight=looked_at(config, plan.setup, space.candidates))
+            show_findings(plan.preflight, console)
+            require_one_left(plan.preflight, space.candidates)
         for warning in (warning_about(plan.setup.version), raw_warning(config, conversations)):
             if warning:
                 warn(warning)

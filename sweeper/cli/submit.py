@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from sweeper.cli.jobs import DEFAULT_ADDRESS, Address, follow_job
-from sweeper.cli.terminal import AllowLossy, StudyFile, complaining, console, tell
+from sweeper.cli.terminal import AllowLossy, NoPreflight, StudyFile, complaining, console, tell
 from sweeper.config import NAME
 from sweeper.errors import SweeperError
 
@@ -48,6 +48,7 @@ def submit(
         bool, typer.Option("--remeasure-baseline", help="ignore the cached baseline")
     ] = False,
     allow_lossy: AllowLossy = False,
+    no_preflight: NoPreflight = False,
     no_wait: Annotated[
         bool, typer.Option("--no-wait", help="print the job's id and end; the job goes on")
     ] = False,
@@ -95,6 +96,7 @@ def submit(
             *(["--max-trials", str(max_trials)] if max_trials else []),
             *(["--remeasure-baseline"] if remeasure_baseline else []),
             *(["--allow-lossy"] if allow_lossy else []),
+            *(["--no-preflight"] if no_preflight else []),
         ]
         wanted = Submission(study, tuple(arguments), environment, python, driver_cpus, resources)
         job = server.submit(package, wanted)

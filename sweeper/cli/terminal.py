@@ -30,6 +30,12 @@ AllowLossy = Annotated[
     bool,
     typer.Option("--allow-lossy", help="let configs win that may change the target's output (flagged LOSSY)"),
 ]
+NoPreflight = Annotated[
+    bool,
+    typer.Option(
+        "--no-preflight", help="launch every draft, whatever its files tell beforehand (docs/drafts.md)"
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="print data instead; schema in docs/schemas/")]
 
 

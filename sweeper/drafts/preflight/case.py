@@ -103,7 +103,7 @@ class Case:
         layers = layer_count(self.target.text)
         if not layers or not can_capture(self.target.architecture):
             return None
-        return wiring(self.target.architecture, self.ids, layers)
+        return wiring(self.target.architecture, self.ids, layers, self.serving.version)
 
     @property
     def target_context(self) -> int | None:

@@ -113,9 +113,9 @@ class HubFiles:
         """A file, or ``span`` (start, length) of it, over HTTP; None where there is none."""
         import requests
         from huggingface_hub import constants, hf_hub_url
-        from huggingface_hub.utils import build_hf_headers
+        from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
-        if constants.is_offline_mode():
+        if constants.HF_HUB_OFFLINE:
             raise UnreachableError(f"{self.repository} is not in the local cache, and HF_HUB_OFFLINE is set")
         endpoint = os.environ.get("HF_ENDPOINT") or None
         url = hf_hub_url(self.repository, name, revision=self.revision, endpoint=endpoint)

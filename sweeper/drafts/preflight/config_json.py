@@ -50,6 +50,11 @@ def number(config: Config, key: str) -> int:
     return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else 0
 
 
+def _real(value: Any) -> float:
+    """A number; 0 for what is none."""
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else 0.0
+
+
 @dataclass(frozen=True)
 class Rope:
     """Rotary position embedding: base and scaling; ``scaling`` is empty for the plain one."""
@@ -69,12 +74,12 @@ def rope_of(config: Config) -> Rope:
     """From ``rope_parameters`` (transformers 5) or ``rope_theta`` and ``rope_scaling``."""
     section = config.get("rope_parameters") or config.get("rope_scaling") or {}
     section = section if isinstance(section, dict) else {}
-    theta = section.get("rope_theta") or config.get("rope_theta") or DEFAULT_THETA
+    theta = _real(section.get("rope_theta")) or _real(config.get("rope_theta")) or DEFAULT_THETA
     kind = str(section.get("rope_type") or section.get("type") or "default")
     if kind in ("default", "mrope"):
-        return Rope(float(theta))
+        return Rope(theta)
     scaling = {k: v for k, v in sorted(section.items()) if k not in _ROPE_NOISE and v is not None}
-    return Rope(float(theta), kind, scaling)
+    return Rope(theta, kind, scaling)
 
 
 def context_of(config: Config) -> int:
@@ -83,7 +88,7 @@ def context_of(config: Config) -> int:
     section = section if isinstance(section, dict) else {}
     kind = section.get("rope_type")
     fixed = "original_max_position_embeddings" in section or kind == "llama3"
-    factor = 1.0 if fixed else float(section.get("factor") or 1)
+    factor = 1.0 if fixed else _real(section.get("factor")) or 1.0
     for key in _CONTEXT_KEYS:
         if isinstance(config.get(key), int):
             return int(factor * config[key])
@@ -114,7 +119,7 @@ def integers(value: Any) -> tuple[int, ...] | None:
 def layer_count(config: Config, default: int = 0) -> int:
     """``num_hidden_layers``, within reason: nobody has made a model of more than MOST_LAYERS."""
     given = config.get("num_hidden_layers")
-    return min(given if type(given) is int else default, MOST_LAYERS)
+    return max(0, min(given if type(given) is int else default, MOST_LAYERS))
 
 
 def head_dim(config: Config) -> int:

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sweeper.releases import NEWEST_KNOWN, release
+
 _LLAMA = "Llama Llama4 Mistral Ministral3 Phi3 InternLM3 TeleFLM IQuestCoder"
 _QWEN = (
     "Qwen2 Qwen2Moe Qwen2_5_VL Qwen3 Qwen3Moe Qwen3Next Qwen3VL Qwen3VLMoe Qwen3_5 Qwen3_5Moe Qwen4Exp Mellum"
@@ -30,7 +32,8 @@ CAPTURING = frozenset(" ".join((_LLAMA, _QWEN, _DEEPSEEK, _OTHERS)).split())
 _TAKEN_AS_INPUTS = frozenset(_DEEPSEEK.split()) | {"Glm4MoeLite"}
 """Targets that add 1 only to a list that begins with 1."""
 
-DEFAULT = "default"
+_PAST_THE_END = frozenset({"GptOss", "MiniMaxM3Sparse"})
+"""Targets that can hand over the output of their last layer."""
 
 
 def stem(architecture: str) -> str:
@@ -57,23 +60,30 @@ class Wiring:
 
     ``marks`` are the layers whose input SGLang is told to capture, as listed; ``inputs`` those it really captures, in
     the order in which the draft gets them; ``as_outputs``: whether 1 was added to the ids. ``ids`` is None for
-    SGLang's default.
+    SGLang's default. ``past_the_end``: whether the output of the last layer can be captured as the input of a layer
+    after it.
     """
 
     ids: tuple[int, ...] | None
     marks: tuple[int, ...]
     layers: int
     as_outputs: bool
+    past_the_end: bool = False
+
+    @property
+    def places(self) -> range:
+        """The numbers that can be captured at all."""
+        return range(self.layers + self.past_the_end)
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        return tuple(i for i in range(self.layers) if i in self.marks)
+        return tuple(i for i in self.places if i in self.marks)
 
     @property
     def unreached(self) -> tuple[int, ...]:
         """The listed ids (or default numbers) that no layer has."""
         listed = self.ids or self.marks
-        return tuple(i for i, mark in zip(listed, self.marks, strict=True) if not 0 <= mark < self.layers)
+        return tuple(i for i, mark in zip(listed, self.marks, strict=True) if mark not in self.places)
 
     @property
     def ascending(self) -> bool:
@@ -95,14 +105,15 @@ class Wiring:
         return f"outputs of layers {outputs or 'none'} ({how})"
 
 
-def wiring(architecture: str, ids: Sequence[int] | None, layers: int) -> Wiring:
+def wiring(architecture: str, ids: Sequence[int] | None, layers: int, version: str = NEWEST_KNOWN) -> Wiring:
     """What a target of ``layers`` layers captures for a draft with these ids; None: SGLang's default."""
     if ids is None:
         shift = 1 if stem(architecture) == "MiniMaxM3Sparse" and "Conditional" in architecture else 0
         return Wiring(None, tuple(i + shift for i in default_inputs(layers)), layers, as_outputs=False)
-    as_outputs = True
+    as_outputs, past_the_end = True, stem(architecture) in _PAST_THE_END
     if stem(architecture) in _TAKEN_AS_INPUTS:
-        as_outputs = bool(ids) and ids[0] == 1
+        as_outputs = ids[0] == 1
     elif stem(architecture) == "GptOss":
-        as_outputs = max(ids, default=0) != layers
-    return Wiring(tuple(ids), tuple(i + as_outputs for i in ids), layers, as_outputs)
+        past_the_end = release(version) >= (0, 5, 23)
+        as_outputs = not past_the_end or max(ids) != layers
+    return Wiring(tuple(ids), tuple(i + as_outputs for i in ids), layers, as_outputs, past_the_end)

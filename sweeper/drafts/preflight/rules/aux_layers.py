@@ -65,7 +65,7 @@ def _ids_elsewhere(config: Any) -> tuple[str, tuple[int, ...]] | None:
 def in_range(case: Case) -> Iterator[Problem]:
     found = case.wiring
     if found is not None and found.unreached:
-        last = found.layers - 2 if found.as_outputs else found.layers - 1
+        last = found.places[-1] - found.as_outputs
         yield Problem(
             _where(case),
             f"{list(found.unreached)} are never captured: ids of a target of {found.layers} layers go from 0 to {last} "
