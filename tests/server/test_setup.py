@@ -107,14 +107,19 @@ def test_the_context_of_the_rules_follows_the_flags_and_the_checkpoints(
         },
         env={"SGLANG_ENABLE_SPEC_V2": "1"},
     )
-    for name, found in (("target", "LlamaForCausalLM"), ("draft_a", "LlamaForCausalLMEagle3")):
+    named = {
+        "target": "LlamaForCausalLM",
+        "draft_a": "LlamaForCausalLMEagle3",
+        "draft_b": "Qwen2ForCausalLMEagle",
+    }
+    for name, found in named.items():
         (tmp_path / name / "config.json").write_text(json.dumps({"architectures": [found]}))
     context = context_of(study, EngineSetup("0.5.9"))
     assert (context.version, context.attention_backend, context.page_size) == ("0.5.9", "fa3", 16)
     assert context.dp_attention
     assert context.spec_v2
     assert context.target_architecture == "LlamaForCausalLM"
-    assert context.draft_architectures == {"a": "LlamaForCausalLMEagle3"}
+    assert context.draft_architectures == {"a": "LlamaForCausalLMEagle3", "b": "Qwen2ForCausalLMEagle"}
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"architectures": null}', "{}"])
