@@ -1,0 +1,23 @@
+"""Starts SGLang's processes as copies of its launcher; Python runs this file before anything else.
+
+SGLang *spawns* its scheduler and detokenizer, since a CUDA context cannot be copied. Here there is none, and each of
+them would import torch, transformers and SGLang again: some 18 s of a core, most of a server's start on two.
+"""
+
+import importlib.util
+import multiprocessing
+
+_set_start_method = multiprocessing.set_start_method
+
+
+def _fork_instead_of_spawn(method: str | None, force: bool = False) -> None:
+    _set_start_method("fork" if method == "spawn" else method, force)
+
+
+multiprocessing.set_start_method = _fork_instead_of_spawn
+
+if importlib.util.find_spec("setproctitle"):
+    import setproctitle
+
+    # It finds the place of a title only as long as nothing was added to the environment, and SGLang adds much to it.
+    setproctitle.getproctitle()
