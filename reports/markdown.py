@@ -47,12 +47,18 @@ def markdown_report(report: StudyReport) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+MOST_ROWS = 20
+
+
 def markdown_table(frame: pd.DataFrame) -> str:
-    """A data frame as a Markdown table."""
+    """A data frame as a Markdown table, of its first MOST_ROWS rows."""
     heading = [_text(str(name)) for name in frame.columns]
     rows = [heading, ["---"] * len(heading)]
-    rows += [[_text(str(cell)) for cell in row] for row in frame.itertuples(index=False)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    rows += [[_text(str(cell)) for cell in row] for row in frame.head(MOST_ROWS).itertuples(index=False)]
+    more = (
+        f"\n\nThe first {MOST_ROWS} of {len(frame)}; trials.csv holds all." if len(frame) > MOST_ROWS else ""
+    )
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + more
 
 
 def _validity(report: StudyReport) -> list[str]:

@@ -13,21 +13,23 @@ INTERVALS = ("output_tok_s", "speedup", "confirmed", "accept_length")
 
 def ranking(report: StudyReport) -> pd.DataFrame:
     """One row per trial, best first: config, speedup [95 %] per load, and what to know of it."""
-    return pd.DataFrame(
-        [_ranking_row(report, rank, trial) for rank, trial in enumerate(report.trials, start=1)]
-    )
+    loads = [*(b.load for b in report.baseline), *(r.load for t in report.trials for r in t.loads)]
+    rows = [
+        _ranking_row(report, rank, trial, list(dict.fromkeys(loads)))
+        for rank, trial in enumerate(report.trials, start=1)
+    ]
+    frame = pd.DataFrame(rows)
+    if not any(trial.confirmed for trial in report.trials):
+        frame = frame.drop(columns="confirmed", errors="ignore")
+    return frame
 
 
-def _ranking_row(report: StudyReport, rank: int, trial: TrialRow) -> dict[str, object]:
+def _ranking_row(report: StudyReport, rank: int, trial: TrialRow, loads: list[str]) -> dict[str, object]:
     row: dict[str, object] = {"#": rank, CONFIG: str(trial.config)}
-    for name in dict.fromkeys(
-        [*(b.load for b in report.baseline), *(r.load for t in report.trials for r in t.loads)]
-    ):
+    for name in loads:
         load = trial.at(name)
         row[name] = short(load.speedup) + ("~" if load.unstable else "") if load else "-"
-    if any(t.confirmed for t in report.trials):
-        row["confirmed"] = short(trial.confirmed) if trial.confirmed else ""
-    return row | {"": note(report, trial)}
+    return row | {"confirmed": short(trial.confirmed) if trial.confirmed else "", "": note(report, trial)}
 
 
 def acceptance(report: StudyReport) -> pd.DataFrame:

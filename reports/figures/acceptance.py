@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.figures.chart import MOST_LINES, Chart, ChartGroup, errors, figure, label, style
+from reports.figures.chart import MOST_LINES, MOST_NAMES, Chart, ChartGroup, errors, figure, label, style
 from reports.figures.landscape import draft_name
 from reports.rows import LoadRow, TrialRow
 from reports.study_report import StudyReport
@@ -32,7 +32,7 @@ def accept_length_charts(report: StudyReport) -> ChartGroup:
     charts = []
     for load, cells in _by_load(report):
         made = figure("draft steps", "accept length")
-        for number, (name, line) in enumerate(_lines(cells)):
+        for number, (name, line) in enumerate(_lines(cells)[:MOST_NAMES]):
             _add_line(made, name, line, number)
         made.update_xaxes(tickvals=sorted({trial.config.num_steps for trial, _ in cells}))
         charts.append(Chart(load, made, _length_table(cells)))
@@ -47,7 +47,7 @@ def position_charts(report: StudyReport) -> ChartGroup:
         for kind in ("conditional", "marginal"):
             rates = [(trial, _rates(row, kind)) for trial, row in shown]
             made = figure("position", f"{kind} acceptance")
-            for number, (trial, values) in enumerate(rates):
+            for number, (trial, values) in enumerate(rates[:MOST_NAMES]):
                 made.add_trace(
                     go.Scatter(
                         x=list(range(1, len(values) + 1)),

@@ -19,7 +19,10 @@ DASHES = ("solid", "dash", "dot", "dashdot")
 GREY = "#808080"
 
 MOST_LINES = 8
-"""Lines that a chart shows at first; the others are in its legend."""
+"""Lines that a chart shows at first; the next ones are in its legend."""
+
+MOST_NAMES = 24
+"""Names in a legend, which is no list of all trials; the table below the chart is."""
 
 
 @dataclass(frozen=True)

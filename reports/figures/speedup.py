@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 
 from reports.figures.chart import (
     MOST_LINES,
+    MOST_NAMES,
     Chart,
     ChartGroup,
     errors,
@@ -47,7 +48,7 @@ def _chart(trials: Sequence[TrialRow], bucket: str, open_loop: bool) -> Chart:
         for warm in (False, True)
         if (rows := _curve(trial, bucket, open_loop, warm))
     ]
-    for number, (trial, warm, rows) in enumerate(curves):
+    for number, (trial, warm, rows) in enumerate(curves[:MOST_NAMES]):
         name = f"{trial.config}{' warm' if warm else ''}"
         made.add_trace(_line(name, rows, number))
         found = trial.break_even.get(bucket)

@@ -19,6 +19,9 @@ CAPTION = (
     "pays if its bar ends before it. The parts come from a linear model of all configs at this load (below); what "
     "it does not explain is in the table."
 )
+MOST_BARS = 40
+"""The best ones; the table has the others."""
+
 PARTS = {
     "target": ("target_s", GREY),
     "overhead": ("overhead_s", COLOURS[3]),
@@ -34,7 +37,7 @@ def step_time_charts(report: StudyReport) -> ChartGroup:
     for load in dict.fromkeys(row.load for trial in report.trials for row in trial.loads):
         cells = [(t, row, row.split) for t in report.trials if (row := t.at(load)) and row.split]
         if cells:
-            charts.append(Chart(load, _bars(cells), _table(cells)))
+            charts.append(Chart(load, _bars(cells[:MOST_BARS]), _table(cells)))
     return ChartGroup("step-time", CAPTION, charts)
 
 

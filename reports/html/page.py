@@ -38,6 +38,9 @@ from reports.study_report import StudyReport
 from reports.tables import ranking
 from reports.validity import validity
 
+MOST_ROWS = 60
+"""Rows of a table beside that of all trials, in the report's order: the best ones; trials.csv has them all."""
+
 
 def html_report(report: StudyReport) -> str:
     """The whole page."""
@@ -77,6 +80,7 @@ def html_report(report: StudyReport) -> str:
         drafts=sorted({line.draft for line in lines}),
         validity=validity(report),
         commands=reproduce(report),
+        most_rows=MOST_ROWS,
         plotly=get_plotlyjs(),
         style=_file("style.css"),
         script=_file("page.js"),
@@ -97,7 +101,7 @@ def _template() -> Any:
 
 
 def _rows(frame: pd.DataFrame) -> list[list[str]]:
-    return [[str(cell) for cell in row] for row in frame.itertuples(index=False)]
+    return [[str(cell) for cell in row] for row in frame.head(MOST_ROWS).itertuples(index=False)]
 
 
 def _figures(groups: list[ChartGroup]) -> str:

@@ -33,9 +33,9 @@ class Opened:
 
 
 @contextmanager
-def opened(on: Browser, url: str, width: int = 1280, scheme: str = "light") -> Iterator[Opened]:
-    """A page in a window of that width, for a person who prefers light or dark."""
-    context = on.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+def opened(on: Browser, url: str, width: int = 1280) -> Iterator[Opened]:
+    """A page in a window of that width, for a person who prefers light pages."""
+    context = on.new_context(viewport={"width": width, "height": 900}, color_scheme="light")
     page = context.new_page()
     seen = Opened(page)
     page.on("console", lambda m: seen.complaints.append(m.text) if m.type in ("error", "warning") else None)

@@ -89,7 +89,7 @@ def trial(number: int, config: SpeculationConfig, buckets: tuple[str, ...] = (""
         ],
         server="node-1/0" if number % 2 else "node-2/0",
         log=f"logs/trial-{number:04d}.log",
-        started_at=f"2026-01-01T10:{number:02d}:00+00:00",
+        started_at=f"2026-01-01T{number // 60:02d}:{number % 60:02d}:00+00:00",
         start_s=20.0,
         measure_s=35.0,
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Page
 
 from reports.html import html_report
 from sweeper.speculation import SpeculationConfig
@@ -47,23 +47,34 @@ def page_url(tmp_path_factory: pytest.TempPathFactory) -> str:
     return path.as_uri()
 
 
+@pytest.fixture(scope="module")
+def page(chromium: Browser, page_url: str) -> Iterator[Page]:
+    """One window for all that people do in it: opening the page is what costs time."""
+    with opened(chromium, page_url) as seen:
+        yield seen.page
+
+
+BACKGROUND = "getComputedStyle(document.body).backgroundColor"
+DRAWN = "[...document.querySelectorAll('.chart:not([hidden]) .plot')].every(p => p.querySelector('.main-svg'))"
+INK = "getComputedStyle(document.querySelector('.plot .xtitle')).fill"
+
+
 @pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_opens_from_the_disk_without_a_complaint_or_a_request(
-    chromium: Browser, page_url: str, width: int, scheme: str
+def test_it_opens_from_the_disk_in_light_and_dark_without_a_complaint_or_a_request(
+    chromium: Browser, page_url: str, width: int
 ) -> None:
-    with opened(chromium, page_url, width, scheme) as seen:
-        assert seen.complaints == []
-        assert [url for url in seen.requests if not url.startswith(("file:", "data:", "blob:"))] == []
+    with opened(chromium, page_url, width) as seen:
         for section in SECTIONS:
             assert seen.page.locator(f"#{section}").is_visible(), section
-        drawn = "[...document.querySelectorAll('.chart:not([hidden]) .plot')].every(p => p.querySelector('.main-svg'))"
-        assert seen.page.evaluate(drawn)
-        assert seen.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), (
-            "wider than the window"
-        )
-        dark = seen.page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
-        assert dark == (scheme == "dark")
+        assert seen.page.evaluate(DRAWN)
+        assert seen.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), "too wide"
+        assert seen.page.evaluate(BACKGROUND) == "rgb(255, 255, 255)"
+        light = seen.page.evaluate(INK)
+        seen.page.emulate_media(color_scheme="dark")
+        seen.page.wait_for_function(f"{INK} !== '{light}'")
+        assert seen.page.evaluate(BACKGROUND) == "rgb(20, 23, 28)"
+        assert seen.complaints == []
+        assert [url for url in seen.requests if not url.startswith(("file:", "data:", "blob:"))] == []
 
 
 def test_it_is_one_file_of_less_than_8_mb(page_url: str) -> None:
@@ -71,75 +82,66 @@ def test_it_is_one_file_of_less_than_8_mb(page_url: str) -> None:
     assert path.stat().st_size < 8_000_000
 
 
-def test_the_speedup_chart_shows_the_longer_chains_cross_between_4_and_16(
-    chromium: Browser, page_url: str
-) -> None:
-    with opened(chromium, page_url) as seen:
-        crossings = seen.page.evaluate(
-            "document.querySelector('[data-figure=speedup-0]').data"
-            ".filter(t => t.name.endsWith('breaks even')).map(t => [t.name, t.x[0]])"
-        )
-        assert 4 < dict(crossings)["EAGLE3 full 7/1/8 breaks even"] < 16
+def test_the_speedup_chart_shows_the_longer_chains_cross_between_4_and_16(page: Page) -> None:
+    crossings = page.evaluate(
+        "document.querySelector('[data-figure=speedup-0]').data"
+        ".filter(t => t.name.endsWith('breaks even')).map(t => [t.name, t.x[0]])"
+    )
+    assert 4 < dict(crossings)["EAGLE3 full 7/1/8 breaks even"] < 16
 
 
-def test_trials_are_sorted_by_keyboard(chromium: Browser, page_url: str) -> None:
-    with opened(chromium, page_url) as seen:
-        button = seen.page.locator("#all-trials th button", has_text="speedup")
-        column = "[...document.querySelectorAll('#all-trials tbody tr')].map(r => Number(r.cells[7].dataset.value))"
-        button.focus()
-        seen.page.keyboard.press("Enter")
-        rising = seen.page.evaluate(column)
-        assert rising == sorted(rising)
-        assert (
-            seen.page.locator("#all-trials th", has_text="speedup").get_attribute("aria-sort") == "ascending"
-        )
-        seen.page.keyboard.press("Space")
-        assert seen.page.evaluate(column) == sorted(rising, reverse=True)
+def test_trials_are_sorted_by_keyboard(page: Page) -> None:
+    button = page.locator("#all-trials th button", has_text="speedup")
+    column = "[...document.querySelectorAll('#all-trials tbody tr')].map(r => Number(r.cells[7].dataset.value))"
+    button.focus()
+    page.keyboard.press("Enter")
+    rising = page.evaluate(column)
+    assert rising == sorted(rising)
+    assert (
+        page.locator("#all-trials th", has_text="speedup").get_attribute("aria-sort") == "ascending"
+    )
+    page.keyboard.press("Space")
+    assert page.evaluate(column) == sorted(rising, reverse=True)
 
 
-def test_trials_are_filtered_by_keyboard(chromium: Browser, page_url: str) -> None:
-    with opened(chromium, page_url) as seen:
-        shown = seen.page.locator("#shown")
-        assert shown.text_content() == "29 of 29 trials"
-        seen.page.locator("[data-filter=state]").focus()
-        seen.page.keyboard.type("FAILED")
-        assert shown.text_content() == "2 of 29 trials"
-        seen.page.locator("[data-filter=failure]").focus()
-        seen.page.keyboard.type("CRASH")
-        assert shown.text_content() == "1 of 29 trials"
-        seen.page.locator("[data-filter=state]").focus()
-        seen.page.keyboard.press("Home")
-        seen.page.locator("[data-filter=failure]").focus()
-        seen.page.keyboard.press("Home")
-        seen.page.locator("[data-filter=text]").focus()
-        seen.page.keyboard.type("early 5/4")
-        assert shown.text_content() == "1 of 29 trials"
+def test_trials_are_filtered_by_keyboard(page: Page) -> None:
+    shown = page.locator("#shown")
+    assert shown.text_content() == "29 of 29 trials"
+    page.locator("[data-filter=state]").focus()
+    page.keyboard.type("FAILED")
+    assert shown.text_content() == "2 of 29 trials"
+    page.locator("[data-filter=failure]").focus()
+    page.keyboard.type("CRASH")
+    assert shown.text_content() == "1 of 29 trials"
+    page.locator("[data-filter=state]").focus()
+    page.keyboard.press("Home")
+    page.locator("[data-filter=failure]").focus()
+    page.keyboard.press("Home")
+    page.locator("[data-filter=text]").focus()
+    page.keyboard.type("early 5/4")
+    assert shown.text_content() == "1 of 29 trials"
 
 
-def test_a_failed_trials_log_is_one_click_away(chromium: Browser, page_url: str) -> None:
-    with opened(chromium, page_url) as seen:
-        assert not seen.page.get_by_text("RuntimeError: planted").first.is_visible()
-        seen.page.locator("#all-trials a", has_text="tail").first.click()
-        assert seen.page.get_by_text("RuntimeError: planted").first.is_visible()
+def test_a_failed_trials_log_is_one_click_away(page: Page) -> None:
+    assert not page.get_by_text("RuntimeError: planted").first.is_visible()
+    page.locator("#all-trials a", has_text="tail").first.click()
+    assert page.get_by_text("RuntimeError: planted").first.is_visible()
 
 
-def test_another_load_is_chosen_by_keyboard(chromium: Browser, page_url: str) -> None:
-    with opened(chromium, page_url) as seen:
-        seen.page.locator("select[data-group=step-time]").focus()
-        seen.page.keyboard.press("End")
-        chosen = seen.page.locator(".chart[data-group=step-time]:not([hidden])")
-        assert chosen.count() == 1
-        assert chosen.locator(".main-svg").first.is_visible()
-        assert "c=16" in (chosen.locator("summary").text_content() or "")
+def test_another_load_is_chosen_by_keyboard(page: Page) -> None:
+    page.locator("select[data-group=step-time]").focus()
+    page.keyboard.press("End")
+    chosen = page.locator(".chart[data-group=step-time]:not([hidden])")
+    assert chosen.count() == 1
+    assert chosen.locator(".main-svg").first.is_visible()
+    assert "c=16" in (chosen.locator("summary").text_content() or "")
 
 
-def test_light_or_dark_can_be_chosen(chromium: Browser, page_url: str) -> None:
-    with opened(chromium, page_url) as seen:
-        background = "getComputedStyle(document.body).backgroundColor"
-        before = seen.page.evaluate(background)
-        seen.page.locator("#theme").focus()
-        seen.page.keyboard.press("Enter")
-        assert seen.page.evaluate(background) != before
+def test_light_or_dark_can_be_chosen(page: Page) -> None:
+    before = page.evaluate(BACKGROUND)
+    page.locator("#theme").focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate(BACKGROUND) != before
 
 
 def test_nothing_that_others_wrote_runs_or_calls_out(chromium: Browser, tmp_path: Path) -> None:
