@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -42,8 +43,17 @@ def opened(on: Browser, url: str, width: int = 1280) -> Iterator[Opened]:
     page.on("pageerror", lambda error: seen.complaints.append(str(error)))
     page.on("request", lambda request: seen.requests.append(request.url))
     page.goto(url)
-    page.wait_for_function(
-        "document.querySelectorAll('.plot').length === 0 || document.querySelector('.main-svg')"
+    until(
+        page,
+        "document.querySelectorAll('.plot').length === 0 || document.querySelector('.main-svg') !== null",
     )
     yield seen
     context.close()
+
+
+def until(page: Page, true: str, timeout_s: float = 30) -> None:
+    """Wait for an expression. Playwright's own waiting evaluates strings in the page, which its policy forbids."""
+    deadline = time.monotonic() + timeout_s
+    while not page.evaluate(true):
+        assert time.monotonic() < deadline, f"still not: {true}"
+        page.wait_for_timeout(50)

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page
 
 from reports.html import html_report
 from sweeper.speculation import SpeculationConfig
-from tests.reports.browser import CHROMIUM, browser, opened
+from tests.reports.browser import CHROMIUM, browser, opened, until
 from tests.reports.studies import CHAINS, study, trial
 
 pytestmark = [
@@ -55,7 +55,9 @@ def page(chromium: Browser, page_url: str) -> Iterator[Page]:
 
 
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
-DRAWN = "[...document.querySelectorAll('.chart:not([hidden]) .plot')].every(p => p.querySelector('.main-svg'))"
+DRAWN = (
+    "[...document.querySelectorAll('.chart:not([hidden]) .plot')].every(p => p.querySelector('.main-svg'))"
+)
 INK = "getComputedStyle(document.querySelector('.plot .xtitle')).fill"
 
 
@@ -71,7 +73,7 @@ def test_it_opens_from_the_disk_in_light_and_dark_without_a_complaint_or_a_reque
         assert seen.page.evaluate(BACKGROUND) == "rgb(255, 255, 255)"
         light = seen.page.evaluate(INK)
         seen.page.emulate_media(color_scheme="dark")
-        seen.page.wait_for_function(f"{INK} !== '{light}'")
+        until(seen.page, f"{INK} !== '{light}'")
         assert seen.page.evaluate(BACKGROUND) == "rgb(20, 23, 28)"
         assert seen.complaints == []
         assert [url for url in seen.requests if not url.startswith(("file:", "data:", "blob:"))] == []
@@ -92,14 +94,14 @@ def test_the_speedup_chart_shows_the_longer_chains_cross_between_4_and_16(page: 
 
 def test_trials_are_sorted_by_keyboard(page: Page) -> None:
     button = page.locator("#all-trials th button", has_text="speedup")
-    column = "[...document.querySelectorAll('#all-trials tbody tr')].map(r => Number(r.cells[7].dataset.value))"
+    column = (
+        "[...document.querySelectorAll('#all-trials tbody tr')].map(r => Number(r.cells[7].dataset.value))"
+    )
     button.focus()
     page.keyboard.press("Enter")
     rising = page.evaluate(column)
     assert rising == sorted(rising)
-    assert (
-        page.locator("#all-trials th", has_text="speedup").get_attribute("aria-sort") == "ascending"
-    )
+    assert page.locator("#all-trials th", has_text="speedup").get_attribute("aria-sort") == "ascending"
     page.keyboard.press("Space")
     assert page.evaluate(column) == sorted(rising, reverse=True)
 
@@ -120,6 +122,8 @@ def test_trials_are_filtered_by_keyboard(page: Page) -> None:
     page.locator("[data-filter=text]").focus()
     page.keyboard.type("early 5/4")
     assert shown.text_content() == "1 of 29 trials"
+    page.keyboard.press("Escape")
+    assert shown.text_content() == "29 of 29 trials"
 
 
 def test_a_failed_trials_log_is_one_click_away(page: Page) -> None:
