@@ -15,6 +15,7 @@ from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
 from actors.node_types import living_nodes, patience_s, startable_nodes
 from actors.placement import ServerShape, best_shape, impossible, possible_shapes
+from actors.ray_words import said
 from sweeper.config import StudyConfig
 from sweeper.drafts.preflight import DraftReport, preflight
 from sweeper.errors import SweeperError
@@ -26,6 +27,7 @@ from sweeper.workload.conversation import Conversations
 from sweeper.workload.prompts import needs_tokenizer, plan_prompts
 
 SETUP_TIMEOUT_S = 900.0
+STARTS = 3
 
 Tell = Callable[[str], None]
 """Says something to a person."""
@@ -39,7 +41,7 @@ def cluster(address: str | None, config: StudyConfig) -> Iterator[None]:
     needs, so that a small machine can run one.
 
     Raises:
-        SweeperError: nothing answers at the address.
+        SweeperError: nothing answers at the address, or Ray does not start here.
     """
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
@@ -53,13 +55,34 @@ def cluster(address: str | None, config: StudyConfig) -> Iterator[None]:
             ray.init(address=address, **common)
         else:
             cpus = max(os.cpu_count() or 1, int(config.resources.cpus_per_server))
-            ray.init(address="local", num_cpus=cpus, include_dashboard=False, **common)
+            _start_local(num_cpus=cpus, include_dashboard=False, **common)
     except ConnectionError as error:
         raise SweeperError(f"--ray-address {address}: no Ray cluster answers there ({error})") from None
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _start_local(**options: Any) -> None:
+    """Start Ray on this machine; once more where its own processes took longer than it waits for them.
+
+    Raises:
+        SweeperError: it still did not start.
+    """
+    for attempt in range(1, STARTS + 1):
+        try:
+            ray.init(address="local", **options)
+        except Exception as error:  # Ray raises just that
+            ray.shutdown()
+            if "during startup" not in str(error):
+                raise
+            if attempt == STARTS:
+                raise SweeperError(
+                    f"Ray did not start on this machine in {STARTS} attempts ({said(error)}); is it too busy?"
+                ) from None
+        else:
+            return
 
 
 def shape_that_fits(config: StudyConfig, tell: Tell) -> ServerShape:
@@ -141,4 +164,4 @@ def _where_servers_run(shape: ServerShape, function: Callable[..., Any], *argume
             f"resources: no node could look at its SGLang within {SETUP_TIMEOUT_S:.0f} s; see ray status"
         ) from None
     except RayError as error:
-        raise SweeperError(f"the node that looked at its SGLang was lost: {error}") from None
+        raise SweeperError(f"the node that looked at its SGLang was lost: {said(error)}") from None

@@ -16,9 +16,15 @@ NOT_THE_CONFIG = (Remedy.ELSEWHERE, Remedy.NEW_PORTS)
 
 
 def spoiled(result: TrialResult) -> bool:
-    """Whether a trial ended as it did because of its node, as far as anyone can tell."""
+    """Whether a trial ended as it did because of its node, as far as anyone can tell.
+
+    The plain server has come through elsewhere, or the study would have ended.
+    """
     failure = result.record.failure
-    return bool(result.leak) or (failure is not None and ADVICE[failure.kind].remedy in NOT_THE_CONFIG)
+    if failure is None:
+        return bool(result.leak)
+    not_the_config = ADVICE[failure.kind].remedy in NOT_THE_CONFIG or not result.record.effective.speculates
+    return bool(result.leak) or not_the_config
 
 
 class NodeHealth:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError
 
+from actors.node_code import tidy_nodes
+from actors.ray_words import quoted, said
 from actors.roster import Roster
 from actors.server_group import ServerGroup
 from sweeper.records import FailureClass, Hardware, TrialRecord, TrialResult, TrialState
@@ -16,6 +19,7 @@ from sweeper.space import Candidate
 from sweeper.trial_order import TrialOrder, TrialPlan
 
 INTERRUPT_S = 30.0
+PHASE_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class ServerPool:
         if self._running:
             ray.wait(list(self._running), num_returns=len(self._running), timeout=INTERRUPT_S)
         self._roster.close()
+        tidy_nodes()
 
     def hardware(self, kind: str = "") -> Hardware:
         """What the servers run on, once it is settled; ``kind``: the key of an earlier run's, which goes first.
@@ -109,24 +114,25 @@ class ServerPool:
         usable = False
         try:
             result: TrialResult = ray.get(ref)
-            usable = not result.leak
+            usable = not result.leak and not _without_gpu(result)
         except RayTaskError as error:
-            result = _lost(busy.candidate, FailureClass.CRASH, f"the trial raised: {error.cause}")
+            result = _lost(busy.candidate, FailureClass.CRASH, f"the trial raised: {said(error)}", error)
             usable = True
         except RayError as error:
-            result = _lost(busy.candidate, FailureClass.LOST, f"the server's actor was lost: {error}")
+            result = _lost(
+                busy.candidate, FailureClass.LOST, f"the server's actor was lost: {said(error)}", error
+            )
         self._roster.ended(busy.group, result, usable)
         return busy.tag, replace(result, server=busy.group.name)
 
     def phases(self) -> dict[str, str]:
         """What every busy server does right now, by tag."""
-        asked = {b.tag: b.group.actor.phase.remote() for b in self._running.values()}
-        phases = {}
-        for tag, ref in asked.items():
-            try:
-                phases[tag] = ray.get(ref, timeout=2)
-            except RayError:
-                phases[tag] = "not answering"
+        asked = {b.group.actor.phase.remote(): b.tag for b in self._running.values()}
+        answered = ray.wait(list(asked), num_returns=len(asked), timeout=PHASE_S)[0] if asked else []
+        phases = dict.fromkeys(asked.values(), "not answering")
+        for ref in answered:
+            with contextlib.suppress(RayError):
+                phases[asked[ref]] = ray.get(ref)
         return phases
 
     def interrupt(self) -> None:
@@ -140,8 +146,14 @@ class ServerPool:
         return new
 
 
-def _lost(candidate: Candidate, kind: FailureClass, message: str) -> TrialResult:
-    failure = failures.failure(kind, message.strip().splitlines()[0][:500], message)
+def _without_gpu(result: TrialResult) -> bool:
+    """Its processors are not what they were; whoever is placed there next finds out whether they can be used."""
+    failure = result.record.failure
+    return failure is not None and failure.kind is FailureClass.GPU_LOST
+
+
+def _lost(candidate: Candidate, kind: FailureClass, message: str, error: Exception) -> TrialResult:
+    failure = failures.failure(kind, message, quoted(error))
     return TrialResult(
         TrialRecord(candidate.requested, candidate.effective, TrialState.FAILED, failure=failure)
     )

@@ -10,6 +10,7 @@ import ray
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
 from actors.placement import ServerShape
+from actors.ray_words import said
 from actors.seat import Place, Seat
 from sweeper.server.command import launch_command, launch_environment
 from sweeper.server.process import (
@@ -123,9 +124,9 @@ class RayRank:
         try:
             return str(ray.get(self._end))
         except RayTaskError as error:
-            return f"it could not run: {error.cause}"
+            return f"it could not run: {said(error)}"
         except RayError as error:
-            raise UnreachableRankError(_first_line(error)) from None
+            raise UnreachableRankError(said(error)) from None
 
     def log(self) -> str:
         return str(self._answer(self._actor.log.remote(), ANSWER_S))
@@ -144,8 +145,4 @@ class RayRank:
         except GetTimeoutError:
             raise UnreachableRankError(f"it did not answer within {timeout_s:.0f} s") from None
         except RayError as error:
-            raise UnreachableRankError(_first_line(error)) from None
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0][:300]
+            raise UnreachableRankError(said(error)) from None

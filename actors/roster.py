@@ -13,6 +13,7 @@ from actors.kinds import Kinds
 from actors.node_health import NodeHealth
 from actors.node_types import living_nodes, patience_s
 from actors.placement import impossible, server_shape, servers_on
+from actors.ray_words import said
 from actors.server_group import ServerGroup, close, shared_gpu
 from sweeper.errors import SweeperError
 from sweeper.records import TrialResult
@@ -145,7 +146,7 @@ class Roster:
             group.seats = ray.get(ref)
         except RayTaskError as error:
             if not isinstance(error.cause, RayError):  # else the node of another rank was lost meanwhile
-                why = f"a server's hardware cannot be read: {error.cause}"
+                why = f"a server's hardware cannot be read: {said(error)}"
                 self.health.cordoned |= dict.fromkeys(group.nodes(), why)
                 self.notices.append(f"{why}; its node is not used")
             group.kill()

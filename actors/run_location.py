@@ -12,6 +12,7 @@ import ray
 from ray.exceptions import RayError
 
 from actors.node_code import on_node
+from actors.ray_words import said
 from sweeper.drives import read_drives, run_path
 from sweeper.errors import SweeperError
 from sweeper.mirror import Mirror
@@ -83,7 +84,7 @@ def _copy_from(copy: Copy, run: Path) -> None:
     try:
         content: bytes = ray.get(on_node(copy.node, _packed).remote(copy.path), timeout=COPY_S)
     except RayError as error:
-        reason = str(error).strip().splitlines()[-1]
+        reason = said(error)
         raise SweeperError(
             f"the newest copy of the run, on {copy.host}:{copy.path}, cannot be read: {reason}"
         ) from None

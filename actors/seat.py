@@ -8,7 +8,6 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import ray
 
 from actors.node_types import living_nodes
@@ -16,8 +15,10 @@ from actors.placement import ServerShape
 from sweeper.config import StudyConfig
 from sweeper.cpu_share import CpuShare
 from sweeper.hardware import visible_gpu_ids, visible_hardware, visible_pci_addresses
+from sweeper.holder import start_of
 from sweeper.records import Hardware
 from sweeper.server.orphans import reap_orphans
+from sweeper.server.ports import forget_blocks_of_the_dead
 
 SCRATCH = "sweeper-actor-"
 
@@ -42,8 +43,7 @@ class Place:
 
     def __init__(self, study: StudyConfig, shape: ServerShape) -> None:
         self._study = study
-        _remove_scratch_of_the_dead()
-        self._reaped = len(reap_orphans())
+        self._reaped = tidy_up()
         self._scratch = tempfile.TemporaryDirectory(prefix=f"{SCRATCH}{os.getpid()}-")
         self._node = ray.get_runtime_context().get_node_id()
         self._sharers = self._sharing(shape)
@@ -80,9 +80,18 @@ class Place:
         self._scratch.cleanup()
 
 
+def tidy_up() -> int:
+    """Leave nothing on this machine of actors and servers that were killed; counts the processes that had to end."""
+    _remove_scratch_of_the_dead()
+    forget_blocks_of_the_dead()
+    return len(reap_orphans())
+
+
 def _remove_scratch_of_the_dead() -> None:
     """Directories of actors of this machine that were killed before they could remove them."""
     for path in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*"):
         pid = path.name.removeprefix(SCRATCH).split("-")[0]
-        if pid.isdigit() and not psutil.pid_exists(int(pid)):
+        if (
+            pid.isdigit() and start_of(int(pid)) is None
+        ):  # a zombie, which nobody may ever wait for, is dead, too
             shutil.rmtree(path, ignore_errors=True)

@@ -9,10 +9,12 @@ from typing import Any
 
 from sweeper.baseline import BaselineCache, baseline_key, make_baseline
 from sweeper.breakeven import speedup_at
+from sweeper.ending import MAX_ATTEMPTS
 from sweeper.errors import SweeperError
 from sweeper.intervals import geometric_mean
 from sweeper.records import Baseline, BaselineCheck, OutputComparison, TrialResult, TrialState
 from sweeper.run_directory import RunDirectory
+from sweeper.server.failures import may_pass
 from sweeper.surroundings import NO_CANDIDATE, Display, Servers
 from sweeper.trial_order import TrialOrder, TrialPlan
 
@@ -54,9 +56,7 @@ class BaselineArm:
             )
         cached = None if remeasure else own or self.cache.load(baseline_key(settings))
         if cached:
-            check = self.check(cached, "start", self._idle()[0])
-            if check.drift is None:
-                raise SweeperError(f"the server fails without speculation: {check.failure}")
+            check = self._first_check(cached)
             if not check.beyond_tolerance:
                 self.display.baseline(cached, f"reused, {check} now")
                 return cached
@@ -67,12 +67,40 @@ class BaselineArm:
                 )
             self.display.checked(check, "the cached baseline no longer holds and is measured again")
         order = TrialOrder(NO_CANDIDATE, self.config.workload.loads, laps=self.config.baseline.laps)
-        result = require_success(self._run(TAG, order, None))
+        result = require_success(self._patiently(lambda: self._run(TAG, order, None)))
         baseline = make_baseline(settings, result)
         self.run.patience("baseline cache", lambda: self.cache.save(baseline))
         self.equal.add(result.server)
         self.display.baseline(baseline, "measured")
         return baseline
+
+    def _first_check(self, cached: Baseline) -> BaselineCheck:
+        """Whether a cached baseline still holds.
+
+        Raises:
+            SweeperError: the server fails without speculation.
+        """
+
+        def measure() -> TrialResult:
+            server = self._idle()[0]
+            return self._run(*self.canary(cached, "start", server), server)
+
+        check = self.judge(cached, "start", self._patiently(measure))
+        if check.drift is None:
+            raise SweeperError(f"the server fails without speculation: {check.failure}")
+        return check
+
+    def _patiently(self, measure: Callable[[], TrialResult]) -> TrialResult:
+        """A measurement, and another one where its node was lost or the server died of nobody knows what.
+
+        No study should end for a single fault of a single server.
+        """
+        result = measure()
+        for _ in range(1, MAX_ATTEMPTS):
+            if result.record.failure is None or not may_pass(result.record.failure):
+                break
+            result = measure()
+        return result
 
     def canary(self, baseline: Baseline, when: str, server: str) -> tuple[str, TrialOrder]:
         """Tag and order of a short measurement at the objective loads."""
@@ -96,7 +124,12 @@ class BaselineArm:
         return check
 
     def turn_away(self, check: BaselineCheck) -> None:
-        """Let go of a server that is not as fast as the one of the baseline."""
+        """Let go of a server that is not as fast as the one of the baseline, or fails where that came through."""
+        if check.drift is None:  # which its node answers for, if it goes on like that
+            if check.server in self.servers.idle():
+                self.servers.dismiss(check.server)
+            self.display.checked(check, "another server is asked for")
+            return
         self.servers.release(check.server)
         self.display.checked(check, "trials there would not compare: this server is not used")
 

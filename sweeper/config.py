@@ -127,6 +127,11 @@ class Engine(Section):
             return 1
         return self._size("dp-size", "data-parallel-size")
 
+    @property
+    def dp_attention(self) -> bool:
+        """Whether attention runs data-parallel, which makes SGLang's processes meet over TCP."""
+        return bool(self._flag("enable-dp-attention")) or self._size("attn-dp-size") > 1
+
     @model_validator(mode="after")
     def _only_free_flags(self) -> Engine:
         unusable = unusable_flag(self.extra_args)

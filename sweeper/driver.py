@@ -56,5 +56,5 @@ def driving(config: StudyConfig, path: Path, say: Callable[[str], None]) -> Iter
         elif database.resolve().parent != path.resolve():
             held.enter_context(locked(database_lock(database, config.study), config.study, holder))
         remove_half_written(path)
-        storage = open_storage(url, patience, lease.fence if lease else None)
+        storage = open_storage(url, patience, lease.fence if lease else None, only_writer=True)
         yield Driver(RunDirectory(path, patience), storage, patience, lease.check if lease else lambda: None)

@@ -76,6 +76,9 @@ def _rows() -> list[list[str]]:
     command = ["nvidia-smi", f"--query-gpu={','.join(COLUMNS)}", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    except subprocess.CalledProcessError as error:
+        said = (error.stdout or error.stderr or "").strip().splitlines()
+        raise OSError(f"nvidia-smi failed: exit code {error.returncode}: {' '.join(said[-1:])}") from None
     except (subprocess.SubprocessError, OSError) as error:
         raise OSError(f"nvidia-smi failed: {error}") from None
     rows = [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines() if line.strip()]

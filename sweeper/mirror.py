@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ OBJECT_STORES = ("s3", "gcs", "abfs")
 """There a file appears when it is complete, and moving one copies it; elsewhere it is written aside and moved."""
 RETRY_S = 30.0
 LAST_TRY_S = 120.0
+RESTS = 9
+"""Times as long as a push took: the database grows with the study, and is copied whole each time."""
 
 
 class Mirror:
@@ -165,9 +168,11 @@ class MirrorThread:
             self._wanted.wait(RETRY_S if self._behind else None)
             ending = self._ending.is_set()
             self._wanted.clear()
+            began = time.monotonic()
             self._try()
             if ending:
                 return
+            self._ending.wait(RESTS * (time.monotonic() - began))
 
     def _try(self) -> None:
         try:

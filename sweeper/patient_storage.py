@@ -48,7 +48,7 @@ def said(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-class _PatientStorage(BaseStorage):
+class PatientStorage(BaseStorage):
     """An Optuna storage whose every operation is tried again while that may help.
 
     An operation whose answer was lost may have been carried out. That is harmless for all but two: a state that was
@@ -69,8 +69,17 @@ class _PatientStorage(BaseStorage):
 
         event.listen(sessions, "before_commit", before_commit)
 
+    def uncertain(self) -> None:
+        """Called before an operation is tried again: nobody here knows what the attempt before has done."""
+
     def _call(self, name: str, *arguments: Any, **named: Any) -> Any:
+        tried = False
+
         def attempt() -> Any:
+            nonlocal tried
+            if tried:
+                self.uncertain()
+            tried = True
             self._writing = name.startswith(("create_", "delete_", "set_"))
             try:
                 return getattr(self.inner, name)(*arguments, **named)
@@ -86,8 +95,10 @@ class _PatientStorage(BaseStorage):
 
         def attempt() -> bool:
             nonlocal tried
-            if tried and self.inner.get_trial(trial_id).state == state:
-                return True
+            if tried:
+                self.uncertain()
+                if self.inner.get_trial(trial_id).state == state:
+                    return True
             tried, self._writing = True, True
             try:
                 return self.inner.set_trial_state_values(trial_id, state, values)
@@ -98,7 +109,7 @@ class _PatientStorage(BaseStorage):
 
 
 def _forwarded(name: str) -> Callable[..., Any]:
-    def method(self: _PatientStorage, *arguments: Any, **named: Any) -> Any:
+    def method(self: PatientStorage, *arguments: Any, **named: Any) -> Any:
         return self._call(name, *arguments, **named)
 
     method.__name__ = name
@@ -106,15 +117,15 @@ def _forwarded(name: str) -> Callable[..., Any]:
 
 
 for _name in (name for name in vars(BaseStorage) if not name.startswith("_")):
-    if _name not in vars(_PatientStorage):
-        setattr(_PatientStorage, _name, _forwarded(_name))
-abc.update_abstractmethods(_PatientStorage)  # type: ignore[type-abstract]
+    if _name not in vars(PatientStorage):
+        setattr(PatientStorage, _name, _forwarded(_name))
+abc.update_abstractmethods(PatientStorage)  # type: ignore[type-abstract]
 
 
 def patient(rdb: RDBStorage, patience: Patience, fence: Fence | None) -> BaseStorage:
     """``rdb``, cached as Optuna caches it, with patience; nothing is committed that ``fence`` does not let pass."""
-    make: Any = _PatientStorage  # its methods come from the loop above, unseen by type checkers
-    storage: _PatientStorage = make(optuna.storages.get_storage(rdb), patience)
+    make: Any = PatientStorage  # its methods come from the loop above, unseen by type checkers
+    storage: PatientStorage = make(optuna.storages.get_storage(rdb), patience)
     if fence is not None:
         storage.guard(rdb.scoped_session, fence)
     return storage

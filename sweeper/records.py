@@ -210,6 +210,7 @@ class FailureClass(str, Enum):
     CRASH = "CRASH"
     HANG = "HANG"
     LOST = "LOST"
+    GPU_LOST = "GPU_LOST"
     OUTPUT = "OUTPUT"
     MEASUREMENT = "MEASUREMENT"
 

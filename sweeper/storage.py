@@ -20,6 +20,7 @@ from sweeper.errors import SweeperError
 from sweeper.file_systems import Mount, mount_of, mounts
 from sweeper.patience import Patience
 from sweeper.patient_storage import Fence, passing_storage_error, patient, said
+from sweeper.remembering_storage import remembering
 from sweeper.variables import VARIABLE, expand
 
 READ_S = 15.0
@@ -128,8 +129,12 @@ def _creation_error(error: Exception) -> str | None:
     return said(cause) if raced else passing_storage_error(error)
 
 
-def open_storage(url: URL, patience: Patience, fence: Fence | None = None) -> BaseStorage:
+def open_storage(
+    url: URL, patience: Patience, fence: Fence | None = None, only_writer: bool = False
+) -> BaseStorage:
     """Optuna's storage; its tables are created where they are missing.
+
+    ``only_writer``: nobody but this process writes the study, so that it needs to be read only once.
 
     Raises:
         StorageLostError: it stays locked or down.
@@ -149,4 +154,4 @@ def open_storage(url: URL, patience: Patience, fence: Fence | None = None) -> Ba
         raise SweeperError(f"storage: cannot be opened: {said(error.__cause__ or error)}") from error
     except RuntimeError as error:  # Optuna's word for tables of another release
         raise SweeperError(f"storage: {error}") from error
-    return patient(rdb, patience, fence)
+    return (remembering if only_writer else patient)(rdb, patience, fence)

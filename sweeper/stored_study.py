@@ -137,6 +137,7 @@ class StoredStudy:
 
     def __init__(self, study: optuna.Study) -> None:
         self.study = study
+        self._checks: tuple[BaselineCheck, ...] | None = None
 
     def trials(self) -> list[FrozenTrial]:
         return self.study.get_trials(deepcopy=False)
@@ -154,10 +155,14 @@ class StoredStudy:
         return str(self.get("identity"))
 
     def checks(self) -> tuple[BaselineCheck, ...]:
-        return checks_of(self.study.user_attrs)
+        if self._checks is None:
+            self._checks = checks_of(self.study.user_attrs)
+        return self._checks
 
     def add_check(self, check: BaselineCheck) -> None:
-        self.set(f"{CHECK}{len(self.checks()) + 1}", checks_json.dump_python((check,), mode="json")[0])
+        checks = (*self.checks(), check)
+        self.set(f"{CHECK}{len(checks)}", checks_json.dump_python((check,), mode="json")[0])
+        self._checks = checks
 
     def rounds(self) -> tuple[ConfirmationRound, ...]:
         return rounds_of(self.study.user_attrs)

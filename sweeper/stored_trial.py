@@ -9,7 +9,7 @@ from typing import Any
 from optuna.trial import FrozenTrial
 from pydantic import TypeAdapter, ValidationError
 
-from sweeper.attributes import packed, unpacked
+from sweeper.attributes import RECORD, packed, unpacked
 from sweeper.errors import StudyChangedError
 from sweeper.intervals import LogEstimate
 from sweeper.records import Load, TrialRecord, trial_record_json
@@ -57,7 +57,7 @@ def attributes(record: TrialRecord, speedups: Speedups) -> list[tuple[str, Any]]
     if record.comparison:
         values["outputs_equal"] = record.comparison.equal
     values["speedups"] = speedups_json(speedups)
-    return [*values.items(), *packed("record", trial_record_json.dump_python(record, mode="json"))]
+    return [*values.items(), *packed(RECORD, trial_record_json.dump_python(record, mode="json"))]
 
 
 def record_of(trial: FrozenTrial) -> TrialRecord | None:
@@ -67,7 +67,7 @@ def record_of(trial: FrozenTrial) -> TrialRecord | None:
         StudyChangedError: another release wrote it.
     """
     try:
-        stored = unpacked(trial.user_attrs, "record")
+        stored = unpacked(trial.user_attrs, RECORD)
         return trial_record_json.validate_python(stored) if stored else None
     except ValidationError as error:
         why = f"{error.errors()[0]['msg']} ({'.'.join(map(str, error.errors()[0]['loc']))})"

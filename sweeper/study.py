@@ -70,7 +70,6 @@ class Sweep:
         self.run.write_study(self.config)
         self.stored.set_preflight(self.plan.preflight)
         self._take_up()
-        self.trials.skip_the_pointless()
         own = self._baseline_of_finished_trials()
         remeasure = self.wishes.remeasure_baseline
         if self.trials.wants_more() or remeasure or (own and self._unchecked()):

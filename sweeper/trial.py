@@ -15,7 +15,16 @@ from sweeper.hardware import visible_hardware
 from sweeper.load.statistics import FailedLoadError
 from sweeper.measure import Measuring, Progress, StalledError, simulated_acceptance
 from sweeper.quality import BadOutputError
-from sweeper.records import Attempt, Failure, FailureClass, Pin, TrialRecord, TrialResult, TrialState
+from sweeper.records import (
+    Attempt,
+    Failure,
+    FailureClass,
+    Hardware,
+    Pin,
+    TrialRecord,
+    TrialResult,
+    TrialState,
+)
 from sweeper.server import failures
 from sweeper.server.client import ServerUnreachableError
 from sweeper.server.command import launch_command, launch_environment, public_command
@@ -29,6 +38,7 @@ from sweeper.trial_order import TrialOrder, TrialPlan, Watch
 LOG_LIMIT = 2_000_000
 MAX_LAUNCHES = 3
 DYING_S = 3.0
+LOOPBACK = "127.0.0.1"
 MEMORY_FLAG = "mem-fraction-static"
 MEMORY_STEP = 0.05
 
@@ -104,7 +114,9 @@ def _one_launch(plan: TrialPlan, order: TrialOrder, log: Path, watch: Watch) -> 
     )
     state, failure = TrialState.FAILED, None
     try:
-        with fresh_address(watch.ranks.node) as progress.address:
+        # Under DP attention SGLang counts its ports from where ranks meet, or else from far outside of our block.
+        meeting = watch.ranks.node or (LOOPBACK if plan.study.engine.dp_attention else "")
+        with fresh_address(meeting) as progress.address:
             state, failure = _launch_and_measure(plan, order, progress, log, watch)
     except Exception as fault:
         # A fault of this machine or of sweeper itself is recorded like any other, with its place.
@@ -129,10 +141,15 @@ def _launch_and_measure(
 ) -> tuple[TrialState, Failure | None]:
     environment = launch_environment(plan.study)
     command = launch_command(plan.study, order.candidate.requested, plan.setup, progress.address)
+    device = plan.study.engine.device
+    try:
+        hardware = visible_hardware(device)
+    except OSError as error:
+        return TrialState.FAILED, failures.failure(FailureClass.GPU_LOST, str(error))
     progress.record = replace(
         progress.record,
         command=public_command(command),
-        hardware=watch.ranks.hardware or visible_hardware(plan.study.engine.device),
+        hardware=watch.ranks.hardware or hardware,
         simulated=simulated_acceptance(environment) if order.candidate.effective.speculates else "",
     )
     ranks = watch.ranks.others
@@ -147,6 +164,8 @@ def _launch_and_measure(
     hangs = False
     try:
         state, failure = _outcome(plan, order, server, progress, watch)
+        if failure is not None and failure.kind in failures.UNEXPLAINED:
+            failure = _unless_gpus_are_gone(failure, hardware, device)
         hangs = failure is not None and failure.kind is FailureClass.HANG
         if hangs:
             progress.stacks = server.stacks()
@@ -178,6 +197,21 @@ def _outcome(
         return TrialState.FAILED, failures.failure(FailureClass.OUTPUT, str(problem), server.log())
     except (FailedLoadError, ServerUnreachableError) as problem:
         return TrialState.FAILED, _failure_while_serving(problem, server)
+
+
+def _unless_gpus_are_gone(found: Failure, before: Hardware, device: str) -> Failure:
+    """What a server of this node failed of: a GPU that is gone explains whatever else was seen."""
+    try:
+        now = visible_hardware(device)
+    except OSError as error:
+        gone = str(error)
+    else:
+        gone = "" if now.count >= before.count else f"{now.count} of {before.count} GPUs are left"
+    if not gone:
+        return found
+    return replace(
+        failures.failure(FailureClass.GPU_LOST, f"{gone}; {found.message}"), log_tail=found.log_tail
+    )
 
 
 def _failure_of_the_dead(death: ServerDiedError, what: str) -> Failure:

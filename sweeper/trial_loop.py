@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 import optuna
-from optuna.trial import FrozenTrial, TrialState
 
 from sweeper.arrivals import Arrivals
 from sweeper.baseline_arm import BaselineArm, noise_floor
@@ -14,20 +13,23 @@ from sweeper.ending import end_trial, give_up
 from sweeper.errors import LeaseLostError, StorageLostError
 from sweeper.progress import Standing, tally
 from sweeper.pruning import Bar
-from sweeper.quality import lossy
 from sweeper.records import Baseline, BaselineCheck, Load, TrialResult
 from sweeper.search import make_sampler
-from sweeper.search.candidates import REQUEUE, config_from, is_proposed, taken
+from sweeper.search.candidates import config_from
 from sweeper.skipping import pointless
 from sweeper.space import Candidate
 from sweeper.stored_study import SKIPPED, StoredStudy
-from sweeper.stored_trial import SERVER, config_of, label, record_of, speedups_of
+from sweeper.stored_trial import SERVER, label
 from sweeper.surroundings import Surroundings, Tally
+from sweeper.trial_book import TrialBook
 from sweeper.trial_order import TrialOrder, TrialPlan
-from sweeper.verdict import Contender, over_objective
+from sweeper.verdict import Contender
 
 STOP_S = 60.0
 """How long running trials have to end when the sweep stops."""
+
+TICK_S = 0.5
+"""Between two looks at what all servers do: there may be hundreds, and a result every moment."""
 
 LAST_WORDS_S = 10.0
 """How long a storage that fails is waited for then: results lie in the run directory already."""
@@ -51,14 +53,21 @@ class TrialLoop:
             load_if_exists=True,
         )
         self.stored = StoredStudy(self.study)
+        self.book = TrialBook(self.config.objective_loads)
         self.running: dict[str, tuple[optuna.Trial, float]] = {}
         self.arrivals = Arrivals(self.driver.run, self.servers, self.running)
         self.stage = "baseline"
+        self._ticked_at = 0.0
+        self._looked = False
 
     def tick(self, stage: str = "") -> None:
         """Show where the sweep stands. Raises LeaseLostError once another driver has the study."""
         self.driver.check()
         self.stage = stage or self.stage
+        now = time.monotonic()
+        if now - self._ticked_at < TICK_S:
+            return
+        self._ticked_at = now
         for notice in self.servers.notices():
             self.driver.patience.say(notice)
             self.stored.add_notice(notice)
@@ -67,7 +76,22 @@ class TrialLoop:
     def tally(self) -> Tally:
         now = time.monotonic()
         spent = [now - started for _, started in self.running.values()]
-        return tally(self.stored.trials(), Standing(self.planned(), spent, self.servers.size(), self.stage))
+        self._look()
+        return tally(self.book.ended, Standing(self.planned(), spent, self.servers.size(), self.stage))
+
+    def _look(self) -> None:
+        """Take in what has changed in the storage; leave out candidates whose launch could teach nothing."""
+        ended = self.book.update(self.stored.trials())
+        preflight = () if self._looked else self.plan.preflight
+        self._looked = True
+        if not ended and not preflight:
+            return
+        untried = [candidate.effective for candidate in self.sampler.remaining(self.study)]
+        new = pointless(untried, ended, preflight)
+        self.sampler.skipped |= new
+        if new:
+            self.stored.set(SKIPPED, {str(config): why for config, why in self.sampler.skipped.items()})
+            self.display.skipped(new)
 
     def planned(self) -> int:
         """Launches this study may make in all."""
@@ -80,41 +104,22 @@ class TrialLoop:
 
     def _left(self) -> int:
         """Launches that are still to be made."""
-        launched = [
-            trial
-            for trial in self.stored.trials()
-            if trial.state != TrialState.WAITING and is_proposed(trial) and not trial.user_attrs.get(REQUEUE)
-        ]
-        if len(launched) >= self.planned():
+        self._look()
+        allowed = self.planned() - self.book.launched()
+        if allowed <= 0:
             return 0
-        candidates = len(self._queued()) + len(self.sampler.remaining(self.study))
-        return min(candidates, self.planned() - len(launched))
-
-    def _queued(self) -> list[FrozenTrial]:
-        return [trial for trial in self.stored.trials() if trial.state == TrialState.WAITING]
+        return min(allowed, self.book.queued() + len(self.sampler.remaining(self.study)))
 
     def contenders(self) -> list[Contender]:
-        """The complete trials that may win: those that keep the target's output, unless a person allows others."""
-        floor = noise_floor(self.stored.checks())
-        found = []
-        for trial in self.stored.trials():
-            record = record_of(trial) if trial.state == TrialState.COMPLETE else None
-            reached = over_objective(speedups_of(trial), self.config.objective_loads)
-            if record and reached and (self.allow_lossy or not lossy(record, floor)):
-                found.append(Contender(trial.number, config_of(trial), reached))
-        return found
+        """The complete trials that may win: those that keep the target's output, unless a person allows others.
 
-    def skip_the_pointless(self) -> None:
-        """Leave out candidates whose launch could teach nothing."""
-        used = taken(self.study)
-        skipped = pointless(
-            [c for c in self.by_config if c not in used], self.stored.trials(), self.plan.preflight
-        )
-        new = {config: why for config, why in skipped.items() if config not in self.sampler.skipped}
-        self.sampler.skipped = skipped
-        if new:
-            self.stored.set(SKIPPED, {str(config): why for config, why in skipped.items()})
-            self.display.skipped(new)
+        The one with the highest lower bound comes first.
+        """
+        return list(self._contenders())
+
+    def _contenders(self) -> Iterator[Contender]:
+        self._look()
+        return self.book.contenders(noise_floor(self.stored.checks()), self.allow_lossy)
 
     def to_the_end(self, baseline: Baseline, arm: BaselineArm) -> list[BaselineCheck]:
         """Run trials until the budget or the space is used up.
@@ -176,7 +181,9 @@ class TrialLoop:
         if candidate is None:  # queued before the study file changed
             give_up(self.study, trial, "no longer in the study file's space")
             return
-        if config in taken(self.study, besides=trial.number):  # queued twice, since an answer was lost
+        taken = self.sampler.taken(self.study)
+        if config in taken.for_good or config in taken.by_open(besides=trial.number):
+            # queued twice, since an answer was lost
             give_up(self.study, trial, "another trial has this config")
             return
         trial.set_user_attr("config", str(candidate.effective))
@@ -196,10 +203,12 @@ class TrialLoop:
         """What a trial must be able to reach: the lower bound of the best config so far, or no speculation."""
         if not self.config.search.prune:
             return None
-        bars = {"no speculation": 1.0, **{f"trial {c.number}": c.speedup.low for c in self.contenders()}}
-        holder = max(bars, key=lambda name: bars[name])
+        best = next(self._contenders(), None)
+        least, holder = (best.speedup.low, f"trial {best.number}") if best else (1.0, "")
+        if least <= 1.0:
+            least, holder = 1.0, "no speculation"
         requests = {load: baseline.requests_at(load) for load in self.config.objective_loads}
-        return Bar(requests, bars[holder], holder, baseline.repeatability)
+        return Bar(requests, least, holder, baseline.repeatability)
 
     def _finish(self, tag: str, result: TrialResult) -> None:
         """A result goes into the run directory first: from then on it needs no storage to be safe."""
@@ -207,7 +216,7 @@ class TrialLoop:
         speedups = self.arrivals.keep(tag, trial.number, result)
         end_trial(self.study, trial, result.record, speedups, self.config.objective_loads)
         self.display.finished(trial.number, result.record, speedups)
-        self.skip_the_pointless()
+        self._look()
 
     def _wind_up(self, storing: bool) -> None:
         """Stop the running trials and keep what they measured; without ``storing`` in the run directory alone."""

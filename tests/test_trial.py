@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import pytest
 from sweeper.baseline import make_baseline
 from sweeper.load.repeatability import repeatability
 from sweeper.records import EndedBy, FailureClass, TrialState, by_load
+from sweeper.server import failures
 from sweeper.server.command import Address
 from sweeper.server.prepare import prepare_engine
 from sweeper.server.process import fresh_address
@@ -195,3 +197,48 @@ def test_open_loops_are_loads_of_their_own(write_study: WriteStudy, tmp_path: Pa
     record = run(write_study, tmp_path, "", workload={"concurrency": [1], "request_rates": [40.0]}).record
     assert [str(p.load) for p in record.load_points] == ["c=1", "40.0/s"]
     assert record.load_points[1].output_tok_s.value == pytest.approx(40 * 16, rel=0.6)
+
+
+NVIDIA_SMI = """#!/bin/sh
+[ -e "$FAKE_STATE/lost" ] && { echo "Unable to determine the device handle for GPU0: GPU is lost."; exit 15; }
+echo "0, GPU-a, Fake H100, 81559, 570.1, 00000000:00:00.0"
+"""
+
+
+@pytest.fixture
+def fake_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A GPU that is there until the file that this returns is made."""
+    program = tmp_path / "bin" / "nvidia-smi"
+    program.parent.mkdir()
+    program.write_text(NVIDIA_SMI)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_STATE", str(tmp_path))
+    return tmp_path / "lost"
+
+
+def test_a_gpu_that_fell_off_is_not_the_configs_fault(
+    write_study: WriteStudy, tmp_path: Path, fake_gpu: Path
+) -> None:
+    """The server is killed by what took its GPU away; the next trial there finds none at all."""
+    study = load_study_file(
+        write_study(engine={"device": "cuda", "env": {"FAKE_FAULTS": '{"draft_a": "hang"}'}})
+    )
+    plan = TrialPlan(study, prepare_engine(study), plan_prompts(study, read_conversations(study)))
+    order = TrialOrder(enumerate_space(study.space).candidates[1], study.workload.loads)
+
+    def lose_the_gpu(phase: str) -> None:
+        if phase.startswith(("warming up", "measuring")) and not fake_gpu.exists():
+            fake_gpu.touch()
+            servers(str(tmp_path))[0].kill()
+
+    crashed = run_trial(plan, order, tmp_path / "server.log", Watch(lose_the_gpu)).record
+    absent = run_trial(plan, order, tmp_path / "server.log", Watch()).record
+    for record in (crashed, absent):
+        assert record.failure is not None
+        assert record.failure.kind is FailureClass.GPU_LOST
+        assert "GPU is lost" in record.failure.message
+        assert failures.ADVICE[record.failure.kind].remedy is failures.Remedy.ELSEWHERE
+    assert crashed.failure is not None
+    assert "the server" in crashed.failure.message
+    assert servers(str(tmp_path)) == []

@@ -20,6 +20,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from sweeper.config import Search
 from sweeper.errors import SweeperError
+from sweeper.newly_ended import NewlyEnded
 from sweeper.space import Candidate
 from sweeper.speculation import SpeculationConfig
 
@@ -95,17 +96,35 @@ def is_proposed(trial: FrozenTrial) -> bool:
     return all(name in params_of(trial) for name in CORE)
 
 
-def taken(study: Study, besides: int | None = None) -> set[SpeculationConfig]:
-    """All configs that were launched, are running or are queued; those of other trials than ``besides``.
+class Taken:
+    """Configs that a study's trials were launched with, are running with or wait with."""
 
-    One that is ``besides`` may stand in the queue once more, and is then found when it comes out of it.
-    """
-    return {
-        config_from(params_of(trial))
-        for trial in study.get_trials(deepcopy=False)
-        if is_proposed(trial) and not (trial.state == TrialState.FAIL and trial.user_attrs.get(REQUEUE))
-        if besides is None or (trial.number != besides and trial.state != TrialState.WAITING)
-    }
+    def __init__(self) -> None:
+        self.for_good: set[SpeculationConfig] = set()
+        """Those of trials that ended and say something of them."""
+        self._newly = NewlyEnded()
+
+    def update(self, study: Study) -> list[SpeculationConfig]:
+        """Look at the study again; returns what is new in ``for_good``."""
+        new = [
+            config_from(params_of(trial))
+            for trial in self._newly(study.get_trials(deepcopy=False))
+            if is_proposed(trial) and not (trial.state == TrialState.FAIL and trial.user_attrs.get(REQUEUE))
+        ]
+        self.for_good |= set(new)
+        return new
+
+    def by_open(self, besides: int | None = None) -> set[SpeculationConfig]:
+        """Configs of trials that wait or run; those of other running trials than ``besides``.
+
+        One that is ``besides`` may stand in the queue once more, and is then found when it comes out of it.
+        """
+        return {
+            config_from(params_of(trial))
+            for trial in self._newly.open
+            if is_proposed(trial)
+            if besides is None or (trial.number != besides and trial.state != TrialState.WAITING)
+        }
 
 
 class CandidateSampler(BaseSampler):
@@ -118,14 +137,27 @@ class CandidateSampler(BaseSampler):
         self.skipped: dict[SpeculationConfig, str] = {}
         """Candidates that are known to fail, and why; the sweep keeps it up to date."""
         self.random = random.Random(seed)
+        self._study: Study | None = None
 
     def reseed_rng(self) -> None:
         self.random.seed()
 
+    def taken(self, study: Study) -> Taken:
+        """What the study's trials have taken by now."""
+        if study is not self._study:
+            self._study, self._taken = study, Taken()
+            self._left = {candidate.effective: candidate for candidate in self.candidates}
+        for config in self._taken.update(study):
+            self._left.pop(config, None)
+        return self._taken
+
     def remaining(self, study: Study) -> list[Candidate]:
         """Candidates that were never proposed, in the order of the study file."""
-        used = taken(study)
-        return [c for c in self.candidates if c.effective not in used and c.effective not in self.skipped]
+        open_ones = self.taken(study).by_open()
+        left = dict(self._left)
+        for config in (*open_ones, *self.skipped):
+            left.pop(config, None)
+        return list(left.values())
 
     def choose(self, study: Study, trial: FrozenTrial, remaining: list[Candidate]) -> Candidate:
         """One of ``remaining``, which is not empty."""

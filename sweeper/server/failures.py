@@ -75,12 +75,25 @@ ADVICE = {
     FailureClass.CRASH: Advice("see the log tail; report it to SGLang if the config is valid"),
     FailureClass.HANG: Advice("see the stack dump at the end of the trial's log"),
     FailureClass.LOST: Advice("see ray status and the node's logs", Remedy.ELSEWHERE, Blame.NOBODY),
+    FailureClass.GPU_LOST: Advice(
+        "see nvidia-smi and the kernel's log (dmesg, Xid) on the node; it needs a reset or a repair",
+        Remedy.ELSEWHERE,
+        Blame.NOBODY,
+    ),
     FailureClass.OUTPUT: Advice(
         "look at the outputs in the log; a target or draft in a number format that this release garbles?"
     ),
     FailureClass.MEASUREMENT: Advice("see the failed request's reason"),
 }
 """One entry per class."""
+
+UNEXPLAINED = (FailureClass.CRASH, FailureClass.HANG, FailureClass.MEASUREMENT, FailureClass.WARMUP)
+"""Classes that say what happened, and not why."""
+
+
+def may_pass(failure: Failure) -> bool:
+    """Whether the plain server, which the config cannot be blamed for, may well come through another time."""
+    return failure.kind in UNEXPLAINED or ADVICE[failure.kind].remedy is Remedy.ELSEWHERE
 
 
 @dataclass(frozen=True)
@@ -112,6 +125,13 @@ SERVES = "The server is fired up and ready to roll!"
 
 
 SYMPTOMS = (
+    _symptom(
+        FailureClass.GPU_LOST,
+        r"GPU is lost|fallen off the bus|Unable to determine the device handle|[Uu]ncorrectable ECC error"
+        r"|no CUDA-capable device is detected|No CUDA GPUs are available|device\(s\) is/are busy or unavailable"
+        r"|Invalid access of peer GPU memory over nvlink",
+        "a GPU is gone or broken",
+    ),
     _symptom(
         FailureClass.TREE_TOO_LARGE,
         r"selected index k out of range",

@@ -7,6 +7,7 @@ holds a lock on it until its server is gone: two launches on one machine never s
 
 from __future__ import annotations
 
+import contextlib
 import random
 import socket
 from collections.abc import Iterator
@@ -21,7 +22,9 @@ ephemeral range."""
 
 BLOCK = 16
 """The HTTP port and, next to it, the one where ranks meet: NCCL's store. From that one SGLang counts up to 13 further
-for ranks on several nodes under DP attention."""
+under DP attention."""
+
+LOCKS = "sweeper-ports"
 
 EVERYWHERE = ""
 """All addresses of the machine: ranks of other nodes come in from outside."""
@@ -45,7 +48,7 @@ def port_block() -> Iterator[int]:
         end = LAST
     blocks = list(range(FIRST, end - BLOCK, BLOCK))
     random.SystemRandom().shuffle(blocks)
-    directory = lock_directory("sweeper-ports")
+    directory = lock_directory(LOCKS)
     for first in blocks:
         if not all(is_free(port, EVERYWHERE) for port in range(first, first + BLOCK)):
             continue
@@ -59,6 +62,16 @@ def port_block() -> Iterator[int]:
             lock.close()
         return
     raise NoPortError(f"no free block of {BLOCK} ports between {FIRST} and {blocks[-1] if blocks else LAST}")
+
+
+def forget_blocks_of_the_dead() -> None:
+    """Remove the lock files of processes that were killed; the locks themselves went with them."""
+    with contextlib.suppress(OSError):
+        for path in lock_directory(LOCKS).iterdir():
+            lock = try_lock(path)
+            if lock is not None:
+                path.unlink(missing_ok=True)
+                lock.close()
 
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:

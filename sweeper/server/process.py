@@ -63,7 +63,7 @@ class LeakError(Exception):
 def fresh_address(node: str = "") -> Iterator[Address]:
     """Ports that are this launch's own while the context lasts, and a key that nobody else knows.
 
-    ``node``: this node's address, where the ranks of other nodes meet it; empty for a server on one node.
+    ``node``: this node's address, where its ranks meet over TCP; empty for a server that needs no such place.
     """
     with port_block() as first:
         host = f"[{node}]" if ":" in node else node

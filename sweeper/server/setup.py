@@ -193,7 +193,7 @@ def context_of(study: StudyConfig, setup: EngineSetup) -> Context:
         page_size=int(text("page-size") or 0) or None,
         dp_lm_head=bool(flags.get("enable-dp-lm-head")),
         pp_speculates=study.engine.env.get("SGLANG_ENABLE_PP_SPEC", "").lower() in ("1", "true"),
-        dp_attention=bool(flags.get("enable-dp-attention")) or int(text("attn-dp-size") or 1) > 1,
+        dp_attention=study.engine.dp_attention,
         pipeline_parallel=int(text("pp-size") or text("pipeline-parallel-size") or 1),
         tensor_parallel=study.engine.tensor_parallel,
         lora=bool(flags.get("enable-lora") or flags.get("lora-paths")),

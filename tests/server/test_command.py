@@ -13,6 +13,7 @@ from sweeper.server.command import (
     launch_environment,
     public_command,
 )
+from sweeper.server.process import fresh_address
 from sweeper.server.setup import EngineSetup, server_flags, shared_pins
 from sweeper.speculation import NO_SPECULATION, SpeculationConfig
 from sweeper.study_file import load_study_file
@@ -82,3 +83,14 @@ def test_further_speculative_flags_go_to_the_speculating_arm_only(write_study: W
     plain, spec = (server_flags(study, config, setup(study)) for config in (NO_SPECULATION, CHAIN))
     assert spec["speculative-draft-attention-backend"] == "triton"
     assert not [name for name in plain if name.startswith("speculative")]
+
+
+def test_under_dp_attention_ranks_meet_inside_of_the_block_of_ports(write_study: WriteStudy) -> None:
+    """SGLang would take ports from 233 above the HTTP port otherwise."""
+    flags = {"enable-dp-attention": True, "dp-size": 2}
+    engine = load_study_file(write_study(engine={"extra_args": flags, "tensor_parallel": 2})).engine
+    assert engine.dp_attention
+    with fresh_address("127.0.0.1") as address:
+        words = address.arguments()
+    assert words[words.index("--dist-init-addr") + 1] == f"127.0.0.1:{address.port + 1}"
+    assert "--nccl-port" not in words

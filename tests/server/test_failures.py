@@ -44,6 +44,8 @@ SEEN = [
         "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
     ),
     (FailureClass.OOM_RUNTIME, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"),
+    (FailureClass.GPU_LOST, "torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered"),
+    (FailureClass.GPU_LOST, "RuntimeError: No CUDA GPUs are available"),
     (FailureClass.WARMUP, "Initialization failed. warmup error: Traceback"),
 ]
 

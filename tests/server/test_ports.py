@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
+from sweeper.machine_locks import lock_directory
 from sweeper.server import ports
-from sweeper.server.ports import BLOCK, NoPortError, is_free, port_block
+from sweeper.server.ports import BLOCK, NoPortError, forget_blocks_of_the_dead, is_free, port_block
 
 
 def test_blocks_of_two_processes_differ(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,3 +54,20 @@ def test_blocks_end_below_the_ephemeral_range(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(ports, "_ephemeral_start", lambda: ports.FIRST + 2 * BLOCK)
     with port_block() as first:
         assert first == ports.FIRST
+
+
+def test_lock_files_of_the_dead_are_removed_and_those_of_the_living_stay() -> None:
+    code = "from sweeper.server.ports import port_block\nwith port_block() as first: print(first, flush=True); input()"
+    with port_block() as mine:
+        other = subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert other.stdout is not None
+        directory = lock_directory(ports.LOCKS)
+        theirs = directory / other.stdout.readline().strip()
+        assert theirs.exists()
+        other.kill()
+        other.wait()
+        forget_blocks_of_the_dead()
+        assert not theirs.exists()
+        assert (directory / str(mine)).exists()
