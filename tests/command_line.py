@@ -1,26 +1,49 @@
-"""Runs the ``sweeper`` command as a person does, and finds the servers it started."""
+"""Runs the ``sweeper`` command, in this process or as one of its own, and finds the servers it started."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import psutil
+from typer.testing import CliRunner
 
 REPOSITORY = Path(__file__).parent.parent
+WIDE = {"COLUMNS": "160", "TTY_COMPATIBLE": "0"}
+"""A wide terminal that is none, however the tests themselves are started."""
+
+Done = subprocess.CompletedProcess[str]
 
 
-def sweeper(*words: str, timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
-    """``sweeper WORDS...`` to its end, on a wide terminal that is none."""
+def sweeper(*words: str) -> Done:
+    """``sweeper WORDS...`` to its end, in this process: what it would print and its exit code.
+
+    A process of its own would first import for seconds. What the command does with signals and at its interpreter's
+    end needs ``sweeper_process``.
+    """
+    os.environ.update(WIDE)  # before the consoles are made
+    from sweeper.cli import app
+
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        done = CliRunner().invoke(app, list(words), catch_exceptions=False)
+    finally:
+        signal.signal(signal.SIGTERM, before)  # a sweep takes it over
+    return Done(words, done.exit_code, done.stdout, done.stderr)
+
+
+def sweeper_process(*words: str, timeout_s: float = 240) -> Done:
+    """``sweeper WORDS...`` to its end, as a person starts it."""
     return subprocess.run(
         [sys.executable, "-m", "sweeper", *words],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
         timeout=timeout_s,
-        env={**os.environ, "COLUMNS": "160"},
+        env={**os.environ, **WIDE},
     )
 
 

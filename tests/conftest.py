@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,24 @@ from sweeper.study_file import load_study_file
 from sweeper.testbed.environment import cache_dir
 from tests.checkpoints import write_eagle3
 
+# Ray gives up on its own start after 30 s, which two busy cores may well need.
+os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")
+
 FAKE_ENGINE = Path(__file__).parent / "fake_engine"
 WriteStudy = Callable[..., Path]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What ``--dist loadgroup`` gives to one process each: real servers, and sweeps on one Ray.
+
+    Servers that start have most of two cores to themselves anyway, so only one process starts them.
+    """
+    for item in items:
+        if item.get_closest_marker("e2e"):
+            item.add_marker(pytest.mark.xdist_group("real SGLang"))
+        elif "on_shared_ray" in item.fixturenames:  # type: ignore[attr-defined]
+            item.add_marker(pytest.mark.xdist_group("sweeps"))
 
 
 def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -70,6 +87,22 @@ def write_study(tmp_path: Path) -> WriteStudy:
 @pytest.fixture
 def study(write_study: WriteStudy) -> StudyConfig:
     return load_study_file(write_study())
+
+
+@pytest.fixture(scope="session")
+def shared_ray() -> Iterator[str]:
+    """A Ray of two CPUs that sweeps of many tests connect to: one of its own each would take 8 s to start and end."""
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    yield cluster.address
+    cluster.shutdown()
+
+
+@pytest.fixture
+def on_shared_ray(shared_ray: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sweeps of this test run there; without this, a sweep starts and ends a local Ray of its own."""
+    monkeypatch.setenv("RAY_ADDRESS", shared_ray)
 
 
 @pytest.fixture(scope="session")
