@@ -11,7 +11,7 @@ from sweeper.drafts.eagle3 import Eagle3Head
 from sweeper.drafts.layers import LayerShape
 from sweeper.testbed import build as build_module
 from sweeper.testbed.build import TestbedError, build
-from sweeper.testbed.corpus import Corpus, documents, load_corpus, prompts
+from sweeper.testbed.corpus import Corpus, Document, documents, load_corpus, prompts
 from sweeper.testbed.llama import Llama, LlamaConfig
 from sweeper.testbed.optimizer import orthogonalise, schedule
 from sweeper.testbed.recipe import Recipe, Training
@@ -29,8 +29,17 @@ def small_llama(layers: int) -> Llama:
 
 
 @pytest.fixture(scope="module")
-def corpus() -> Corpus:
-    return load_corpus(512)
+def texts() -> list[Document]:
+    return documents()
+
+
+@pytest.fixture(scope="module")
+def corpus(texts: list[Document]) -> Corpus:
+    """A tokenizer of all files would take half a minute: every tenth one, and those that are held out."""
+    few = [text for i, text in enumerate(texts) if text.held_out or i % 10 == 0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sweeper.testbed.corpus.documents", lambda: few)
+        return load_corpus(512)
 
 
 def test_the_model_computes_what_transformers_computes(tmp_path: Path) -> None:
@@ -67,20 +76,21 @@ def test_the_learning_rate_rises_holds_and_falls() -> None:
     assert schedule(99, 100) == pytest.approx(0.03)
 
 
-def test_the_split_is_disjoint_and_both_sides_have_text() -> None:
-    texts = documents()
+def test_the_split_is_disjoint_and_both_sides_have_text(texts: list[Document]) -> None:
     train, held = ({t.name for t in texts if t.held_out is side} for side in (False, True))
     assert not train & held
     assert len(train) > 300
     assert len(held) >= 10
 
 
-def test_prompts_are_distinct_held_out_and_encode_to_the_asked_length(corpus: Corpus) -> None:
-    texts = prompts(corpus, 64, 32)
-    assert len(set(texts)) == 64
-    assert {len(corpus.tokenizer.encode(text).ids) for text in texts} == {32}
-    held_out = "\n".join(document.text for document in documents() if document.held_out)
-    assert all(text in held_out for text in texts)
+def test_prompts_are_distinct_held_out_and_encode_to_the_asked_length(
+    corpus: Corpus, texts: list[Document]
+) -> None:
+    found = prompts(corpus, 64, 32)
+    assert len(set(found)) == 64
+    assert {len(corpus.tokenizer.encode(text).ids) for text in found} == {32}
+    held_out = "\n".join(text.text for text in texts if text.held_out)
+    assert all(text in held_out for text in found)
 
 
 def test_too_many_prompts_are_refused(corpus: Corpus) -> None:
