@@ -1,6 +1,6 @@
 """Studies in a real PostgreSQL: several drivers, one per study; drivers that are killed, a server that restarts.
 
-Every ``sweeper run`` here is a process of its own with a Ray of its own and the fast stand-in server.
+Every ``sweeper run`` in the background is a process of its own, on one Ray and with the fast stand-in server.
 """
 
 from __future__ import annotations
@@ -25,10 +25,7 @@ from tests.command_line import REPOSITORY, servers, sweeper
 from tests.conftest import WriteStudy
 from tests.postgresql import PASSWORD, PASSWORD_VARIABLE, PostgreSQL
 
-pytestmark = pytest.mark.xdist_group("postgresql")
-
-STEADY = {"baseline": {"tolerance": 0.9}}
-"""However busy the machine is, the baseline counts as the same."""
+pytestmark = pytest.mark.usefixtures("on_shared_ray")
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +127,7 @@ def test_two_studies_in_one_database_of_which_one_driver_is_killed(
     """They begin at the same time on an empty database. A third driver wants one of them, as from another machine."""
     server.create("pair")
     options = {"storage": server.study_file_url("pair"), "workload": {"max_new_tokens": 100}}
-    file = write_study(**options, **STEADY, resources={"max_servers": 1})
+    file = write_study(**options, resources={"max_servers": 1})
     first = sweeping(str(file), "--name", "first")
     second = sweeping(str(file), "--name", "second")
     second.until(lambda: "second" in holders(server, "pair"))
@@ -169,7 +166,7 @@ def test_a_database_that_restarts_costs_a_pause_and_nothing_else(
 ) -> None:
     """It goes down while a trial runs, and comes back when the trial has ended and its result wants to be stored."""
     server.create("restart")
-    file = write_study(storage=server.study_file_url("restart"), workload={"max_new_tokens": 100}, **STEADY)
+    file = write_study(storage=server.study_file_url("restart"), workload={"max_new_tokens": 100})
     sweep = sweeping(str(file))
     run = tmp_path / "runs" / "small"
     sweep.until(lambda: bool(complete(trials(server, "restart", "small"))))
@@ -193,7 +190,7 @@ def test_a_driver_killed_between_measuring_and_storing_loses_nothing(
     server.create("killed")
     grid = {"algorithm": "EAGLE3", "drafts": "a", "num_steps": [1, 3]}
     changes = {"space": {"grids": [grid]}, "resources": {"max_servers": 1}}
-    file = write_study(storage=server.study_file_url("killed"), **changes, **STEADY)
+    file = write_study(storage=server.study_file_url("killed"), **changes)
     sweep = sweeping(str(file))
     results = tmp_path / "runs" / "small" / "results"
     sweep.until(lambda: bool(servers(str(tmp_path / "draft_a"))))
