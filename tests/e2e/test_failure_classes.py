@@ -112,8 +112,8 @@ class Case:
     config: SpeculationConfig = NO_SPECULATION
     flags: Mapping[str, Any] | None = None
     blames: Blame | None = None
-    slow: bool = False
-    """Dies in the same place as another case: only in `make test-all`."""
+    slow: bool = True
+    """Only in `make test-all`: it dies where another case does, or SGLang says so to test_prepare without a launch."""
 
 
 def eagle3(draft: str, steps: int = 3, topk: int = 1, tokens: int = 4) -> SpeculationConfig:
@@ -121,15 +121,17 @@ def eagle3(draft: str, steps: int = 3, topk: int = 1, tokens: int = 4) -> Specul
 
 
 CASES = {
-    "tree too big": Case(FailureClass.TREE_TOO_LARGE, eagle3("good", 3, 2, 16), blames=Blame.CONFIG),
-    "tree too narrow": Case(FailureClass.INVALID_CONFIG, eagle3("good", 3, 2, 3), slow=True),
+    "tree too big": Case(
+        FailureClass.TREE_TOO_LARGE, eagle3("good", 3, 2, 16), blames=Blame.CONFIG, slow=False
+    ),
+    "tree too narrow": Case(FailureClass.INVALID_CONFIG, eagle3("good", 3, 2, 3)),
     "missing draft, relative": Case(FailureClass.DRAFT_MISSING, eagle3("relative"), blames=Blame.DRAFT),
-    "missing draft, absolute": Case(FailureClass.DRAFT_MISSING, eagle3("absolute"), slow=True),
+    "missing draft, absolute": Case(FailureClass.DRAFT_MISSING, eagle3("absolute")),
     "other hidden size": Case(FailureClass.DRAFT_INCOMPATIBLE, eagle3("narrow"), blames=Blame.DRAFT),
-    "weights unlike config": Case(FailureClass.DRAFT_INCOMPATIBLE, eagle3("unlike_its_config"), slow=True),
+    "weights unlike config": Case(FailureClass.DRAFT_INCOMPATIBLE, eagle3("unlike_its_config")),
     "no weights": Case(FailureClass.DRAFT_MISSING, eagle3("without_weights")),
-    "plain Llama as EAGLE3": Case(FailureClass.DRAFT_INCOMPATIBLE, eagle3("plain")),
-    "no draft": Case(FailureClass.DRAFT_INCOMPATIBLE, eagle3("none"), slow=True),
+    "plain Llama as EAGLE3": Case(FailureClass.DRAFT_INCOMPATIBLE, eagle3("plain"), slow=False),
+    "no draft": Case(FailureClass.DRAFT_INCOMPATIBLE, eagle3("none")),
     "unknown algorithm": Case(
         FailureClass.INVALID_CONFIG, flags={"speculative-algorithm": "FOO"}, blames=Blame.ALGORITHM
     ),
@@ -140,7 +142,6 @@ CASES = {
     "only topk": Case(
         FailureClass.INVALID_CONFIG,
         flags={"speculative-algorithm": "EAGLE3", "speculative-eagle-topk": 2},
-        slow=True,
     ),
     "bad flag value": Case(FailureClass.ARGS, flags={"page-size": "many"}),
 }
@@ -235,12 +236,10 @@ def test_a_port_that_someone_else_holds_is_named_as_soon_as_it_is_seen(
     with socket.socket() as other, fixed_port(monkeypatch, 11_999):
         other.bind(("127.0.0.1", 11_999))
         other.listen()
-        begun = time.monotonic()
         result = launch(plan, Case(FailureClass.PORT), tmp_path / "log")
-        record = result.record
-        assert time.monotonic() - begun < 90  # most of it loading; SGLang itself takes 160 s
-    assert record.failure is not None
-    assert record.failure.kind is FailureClass.PORT
+    assert result.record.failure is not None
+    assert result.record.failure.kind is FailureClass.PORT
+    assert "warmup error" not in result.log  # SGLang's own end, after its two minutes
     assert result.leak is None
 
 

@@ -40,7 +40,13 @@ def plan(testbed: Path) -> TrialPlan:
                 "max_new_tokens": 200,
                 "ignore_eos": True,
             },
-            "measurement": {"min_requests": 4, "rounds": 2, "max_requests": 4, "warmup_tolerance": 9},
+            "measurement": {
+                "min_requests": 4,
+                "rounds": 2,
+                "max_requests": 4,
+                "warmup_tolerance": 9,
+                "stall_timeout_s": 25,
+            },
             "resources": {"max_servers": 1},
         }
     )
@@ -82,20 +88,12 @@ def actor_of(server: psutil.Process) -> int:
     return guardian.ppid()
 
 
-def test_killed_stopped_and_lost_processes_are_classified_and_the_actor_goes_on(
+def test_stopped_and_lost_processes_are_classified_and_the_actor_goes_on(
     pool: ServerPool, plan: TrialPlan
 ) -> None:
-    server = serving(pool, plan, "killed scheduler")
-    actor, session = actor_of(server), server.ppid()
-    scheduler_of(server).send_signal(signal.SIGKILL)
-    failure = result(pool, "killed scheduler", CLASSIFIED_WITHIN_S).record.failure
-    assert failure is not None
-    assert failure.kind is FailureClass.CRASH
-    assert session_members(session) == []
-
+    """A killed scheduler is in test_failure_classes, a killed launcher in test_real_sglang."""
     server = serving(pool, plan, "stopped scheduler")
-    assert actor_of(server) == actor
-    session = server.ppid()
+    actor, session = actor_of(server), server.ppid()
     scheduler_of(server).send_signal(signal.SIGSTOP)
     outcome = result(pool, "stopped scheduler", CLASSIFIED_WITHIN_S)
     assert outcome.record.failure is not None
