@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -15,6 +16,9 @@ from sweeper.config import StudyConfig
 from sweeper.study_file import load_study_file
 from sweeper.testbed.environment import cache_dir
 from tests.checkpoints import write_eagle3
+
+if TYPE_CHECKING:
+    from tests.actors.nodes import Nodes
 
 # Ray gives up on its own start after 30 s, which two busy cores may well need.
 os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")
@@ -103,6 +107,15 @@ def shared_ray() -> Iterator[str]:
 def on_shared_ray(shared_ray: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sweeps of this test run there; without this, a sweep starts and ends a local Ray of its own."""
     monkeypatch.setenv("RAY_ADDRESS", shared_ray)
+
+
+@pytest.fixture(scope="session")
+def nodes() -> Iterator[Nodes]:
+    """Ray clusters of several nodes. The head is the same for all of them; it takes the longest to start."""
+    from tests.actors.nodes import beside, head
+
+    with head() as cluster:
+        yield partial(beside, cluster)
 
 
 @pytest.fixture(scope="session")

@@ -6,9 +6,9 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import ray
 from ray.cluster_utils import Cluster
@@ -36,18 +36,36 @@ def fake_nvidia_smi(directory: Path) -> Path:
     return directory
 
 
+class Nodes(Protocol):
+    """The fixture ``nodes``: a context in which each of the nodes is a raylet beside the head."""
+
+    def __call__(self, *each: dict[str, Any]) -> AbstractContextManager[Cluster]: ...
+
+
 @contextmanager
-def nodes(*each: dict[str, Any]) -> Iterator[Cluster]:
-    """A head that holds no server, and a raylet for each of the nodes; this process is connected to it."""
+def head() -> Iterator[Cluster]:
+    """A node that holds no server, for nodes that come and go beside it."""
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    try:
+        yield cluster
+    finally:
+        cluster.shutdown()
+
+
+@contextmanager
+def beside(cluster: Cluster, *each: dict[str, Any]) -> Iterator[Cluster]:
+    """A raylet for each of the nodes; this process is connected to the cluster. At the end only the head is left."""
     try:
         for node in each:
             add(cluster, **node)
         ray.init(address=cluster.address, log_to_driver=False)
         yield cluster
     finally:
+        for node in list(cluster.worker_nodes):
+            cluster.remove_node(node)
+        if ray.is_initialized():
+            until(lambda: sum(node["Alive"] for node in ray.nodes()) == 1, "the head alone")
         ray.shutdown()
-        cluster.shutdown()
 
 
 def add(cluster: Cluster, **node: Any) -> Any:

@@ -16,7 +16,7 @@ from sweeper.stored_study import notices_of
 from sweeper.study import Sweep
 from sweeper.study_file import load_study_file
 from sweeper.surroundings import Surroundings, Tally
-from tests.actors.nodes import fake_nvidia_smi, nodes, plan_of
+from tests.actors.nodes import Nodes, fake_nvidia_smi, plan_of
 from tests.conftest import WriteStudy
 
 pytestmark = [pytest.mark.xdist_group("one Ray"), pytest.mark.timeout(300)]
@@ -37,7 +37,7 @@ class Silent:
 
 
 def test_servers_are_given_back_when_nothing_is_left_for_them(
-    write_study: WriteStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    write_study: WriteStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: Nodes
 ) -> None:
     directory = tmp_path / "bin"
     directory.mkdir()

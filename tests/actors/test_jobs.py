@@ -22,6 +22,7 @@ import yaml
 from optuna.trial import TrialState
 
 from sweeper.code_identity import code_identity
+from tests import command_line
 from tests.command_line import REPOSITORY, servers
 from tests.conftest import WriteStudy
 from tests.ray_cluster import RAY, RayCluster, free_port, ray_cluster
@@ -116,7 +117,7 @@ def test_a_job_from_submission_to_report_on_a_node_that_is_not_the_head(
     assert complete(here) == complete(run)
     assert names(here) >= names(run) - {"driver.lock"}
     assert not list(cluster.homes["far"].parent.rglob("sweeper-far_off-*.tar"))
-    assert sweeper(cluster, "report", str(here)).returncode == 0
+    assert command_line.sweeper("report", str(here)).returncode == 0
 
     moved = sweeper(cluster, "submit", str(path))
     assert moved.returncode == 0, moved.stdout + moved.stderr
@@ -283,18 +284,18 @@ def test_nodes_with_another_sweeper_are_named(cluster: RayCluster, write_job: Wr
 def test_what_is_wrong_shows_before_anything_is_sent(
     cluster: RayCluster, write_study: WriteStudy, write_job: WriteStudy
 ) -> None:
-    relative = sweeper(cluster, "submit", str(write_study()))
+    relative = command_line.sweeper("submit", str(write_study()))
     assert relative.returncode == 2
     assert re.search(
         r"study\.yaml:\d+: engine\.model: 'target' is relative to the study file", relative.stderr
     )
-    bad = sweeper(
-        cluster, "submit", str(write_job("bad", search={"objective_load": 3})), "--address", "http://x"
+    bad = command_line.sweeper(
+        "submit", str(write_job("bad", search={"objective_load": 3})), "--address", "http://x"
     )
     assert bad.returncode == 2
     assert "objective_load 3 is not among" in bad.stderr
     good = str(write_job("good"))
-    unset = sweeper(cluster, "submit", good, "--env", "NO_SUCH_VARIABLE")
+    unset = command_line.sweeper("submit", good, "--env", "NO_SUCH_VARIABLE", "--address", "http://x")
     assert unset.returncode == 2
     assert "--env NO_SUCH_VARIABLE: this variable is not set here" in unset.stderr
     unknown = sweeper(cluster, "stop", "nobody")
@@ -319,7 +320,7 @@ def test_a_wrong_address_is_one_error(cluster: RayCluster, write_job: WriteStudy
     nobody = sweeper(cluster, "submit", path, "--address", f"http://127.0.0.1:{free_port()}")
     assert nobody.returncode == 2
     assert "nothing answers there" in nobody.stderr
-    malformed = sweeper(cluster, "status", "--address", "10.0.0.1:8265")
+    malformed = command_line.sweeper("status", "--address", "10.0.0.1:8265")
     assert malformed.returncode == 2
     assert "for instance http://10.0.0.1:8265" in malformed.stderr
     other = HTTPServer(("127.0.0.1", 0), _NoRay)

@@ -21,7 +21,7 @@ from sweeper.records import FailureClass, TrialState
 from sweeper.study_file import load_study_file
 from sweeper.surroundings import NO_CANDIDATE
 from sweeper.trial_order import TrialOrder
-from tests.actors.nodes import add, fake_nvidia_smi, idle, nodes, plan_of, results, until
+from tests.actors.nodes import Nodes, add, fake_nvidia_smi, idle, plan_of, results, until
 from tests.command_line import servers
 from tests.conftest import WriteStudy
 
@@ -91,7 +91,7 @@ def test_what_can_never_be_placed_is_an_error_that_names_what_there_is(write_stu
     )
 
 
-def test_servers_share_nodes_but_nothing_else(write_study: WriteStudy) -> None:
+def test_servers_share_nodes_but_nothing_else(write_study: WriteStudy, nodes: Nodes) -> None:
     """Four servers with a GPU each on two nodes with two."""
     study = load_study_file(write_study(engine=GPU_STUDY))
     with nodes({"num_gpus": 2, "env": {"FAKE_GPUS": "a"}}, {"num_gpus": 2, "env": {"FAKE_GPUS": "b"}}):
@@ -120,7 +120,9 @@ def test_servers_share_nodes_but_nothing_else(write_study: WriteStudy) -> None:
             )
 
 
-def test_nodes_that_may_come_are_waited_for_and_a_person_is_told(write_study: WriteStudy) -> None:
+def test_nodes_that_may_come_are_waited_for_and_a_person_is_told(
+    write_study: WriteStudy, nodes: Nodes
+) -> None:
     patient = load_study_file(write_study(engine=GPU_STUDY, resources={"wait_for_nodes_s": 60}))
     hasty = load_study_file(write_study(engine=GPU_STUDY, resources={"wait_for_nodes_s": 2}))
     said: list[str] = []
@@ -152,7 +154,7 @@ def test_node_types_of_a_launched_cluster_are_known(tmp_path: Path) -> None:
     assert node_types._of_launcher(file) == []
 
 
-def test_two_servers_with_one_gpu_are_an_error_that_names_both(write_study: WriteStudy) -> None:
+def test_two_servers_with_one_gpu_are_an_error_that_names_both(write_study: WriteStudy, nodes: Nodes) -> None:
     study = load_study_file(write_study(engine=GPU_STUDY))
     with (
         nodes({"num_gpus": 2, "env": {"FAKE_SAME": "2"}}),
@@ -162,7 +164,7 @@ def test_two_servers_with_one_gpu_are_an_error_that_names_both(write_study: Writ
         idle(pool, 2)
 
 
-def test_a_study_runs_on_one_kind_and_says_what_it_leaves_out(write_study: WriteStudy) -> None:
+def test_a_study_runs_on_one_kind_and_says_what_it_leaves_out(write_study: WriteStudy, nodes: Nodes) -> None:
     study = load_study_file(write_study(engine=GPU_STUDY))
     with nodes(
         {"num_gpus": 1, "env": {"FAKE_GPUS": "a", "FAKE_KIND": "Fake A100"}},
@@ -179,7 +181,9 @@ def test_a_study_runs_on_one_kind_and_says_what_it_leaves_out(write_study: Write
             assert len(idle(pool, 1)) == 1
 
 
-def test_the_pool_follows_nodes_that_come_and_go_and_retries_elsewhere(write_study: WriteStudy) -> None:
+def test_the_pool_follows_nodes_that_come_and_go_and_retries_elsewhere(
+    write_study: WriteStudy, nodes: Nodes
+) -> None:
     study = load_study_file(
         write_study(
             engine={**GPU_STUDY, "env": {"FAKE_FAULTS": '{"": "hang"}'}}, measurement={"stall_timeout_s": 600}
@@ -213,7 +217,7 @@ def test_the_pool_follows_nodes_that_come_and_go_and_retries_elsewhere(write_stu
         assert pool.idle() == []
 
 
-def test_a_node_that_spoils_trials_in_a_row_gets_no_more(write_study: WriteStudy) -> None:
+def test_a_node_that_spoils_trials_in_a_row_gets_no_more(write_study: WriteStudy, nodes: Nodes) -> None:
     """Its server's actor is killed twice; meanwhile the next trial is kept for the other node."""
     study = load_study_file(
         write_study(
@@ -255,7 +259,7 @@ def test_a_node_that_spoils_trials_in_a_row_gets_no_more(write_study: WriteStudy
         assert pool.size() == 1
 
 
-def test_a_server_on_two_nodes_lives_and_dies_as_one(write_study: WriteStudy) -> None:
+def test_a_server_on_two_nodes_lives_and_dies_as_one(write_study: WriteStudy, nodes: Nodes) -> None:
     study = load_study_file(
         write_study(engine={**GPU_STUDY, "tensor_parallel": 2}, resources={"cpus_per_server": 1})
     )

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.xdist_group("one Ray")
 
 @pytest.fixture(scope="module", autouse=True)
 def two_fake_gpus() -> Iterator[None]:
-    ray.init(num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False)
     yield
     ray.shutdown()
 

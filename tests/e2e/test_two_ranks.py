@@ -17,7 +17,7 @@ from sweeper.server.process import session_members
 from sweeper.surroundings import NO_CANDIDATE
 from sweeper.trial_order import TrialOrder, TrialPlan
 from sweeper.workload.prompts import plan_prompts, read_conversations
-from tests.actors.nodes import add, idle, nodes, results, until
+from tests.actors.nodes import Nodes, add, idle, results, until
 from tests.command_line import servers
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -77,7 +77,7 @@ def serving(pool: ServerPool, plan: TrialPlan, tag: str) -> dict[int, psutil.Pro
     return found
 
 
-def test_both_ranks_serve_one_trial_and_end_together(setup: TrialPlan) -> None:
+def test_both_ranks_serve_one_trial_and_end_together(setup: TrialPlan, nodes: Nodes) -> None:
     with nodes(NODE, NODE), ServerPool(plan := over_nodes(setup)) as pool:
         launchers = serving(pool, plan, "whole")
         sessions = [launcher.ppid() for launcher in launchers.values()]
@@ -92,7 +92,7 @@ def test_both_ranks_serve_one_trial_and_end_together(setup: TrialPlan) -> None:
         assert [session_members(session) for session in sessions] == [[], []]
 
 
-def test_one_killed_rank_takes_the_other_with_it_and_the_actors_go_on(setup: TrialPlan) -> None:
+def test_one_killed_rank_takes_the_other_with_it_and_the_actors_go_on(setup: TrialPlan, nodes: Nodes) -> None:
     with nodes(NODE, NODE), ServerPool(plan := over_nodes(setup)) as pool:
         launchers = serving(pool, plan, "killed rank")
         sessions = [launcher.ppid() for launcher in launchers.values()]
@@ -106,7 +106,9 @@ def test_one_killed_rank_takes_the_other_with_it_and_the_actors_go_on(setup: Tri
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_the_loss_of_either_node_is_one_lost_trial_and_the_retry_runs(setup: TrialPlan, rank: int) -> None:
+def test_the_loss_of_either_node_is_one_lost_trial_and_the_retry_runs(
+    setup: TrialPlan, rank: int, nodes: Nodes
+) -> None:
     with nodes(NODE, NODE) as cluster, ServerPool(plan := over_nodes(setup)) as pool:
         launchers = serving(pool, plan, "lost")
         sessions = [launcher.ppid() for launcher in launchers.values()]
