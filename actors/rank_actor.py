@@ -12,6 +12,7 @@ from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from actors.placement import ServerShape
 from actors.ray_words import said
 from actors.seat import Place, Seat
+from sweeper.server.adaptive_file import write_adaptive_file
 from sweeper.server.command import launch_command, launch_environment
 from sweeper.server.process import (
     GPU_GRACE_S,
@@ -62,6 +63,7 @@ class RankActor:
         self._server = None
         with fresh_address() as own:
             address = replace(own, rank=self._number, meeting=order.meeting, nccl_port=0)
+            write_adaptive_file(order.config)
             command = launch_command(study, order.config, order.setup, address)
             server = ServerProcess(
                 command, launch_environment(study), address, self._place.scratch / "rank.log"

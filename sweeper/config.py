@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from difflib import get_close_matches
 from itertools import pairwise
 from typing import Annotated, Any, Literal
@@ -217,7 +218,9 @@ def _check_parameters(algorithm: Algorithm, values: dict[str, list[int | str]]) 
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise _wrong(f"{algorithm.name} has no such key, it takes {', '.join(names)}{hint}", key)
         for index, value in enumerate(given):
-            if not _fits(parameter, value):
+            if parameter.reads:
+                _check_text(parameter.reads, value, key, index)
+            elif not _fits(parameter, value):
                 wanted = " or ".join(parameter.choices) or f"integers from {parameter.least} on"
                 raise _wrong(f"{algorithm.name} takes {wanted} here, not {value!r}", key, index)
     missing = [p.name for p in algorithm.parameters if p.required and p.name not in values]
@@ -231,6 +234,13 @@ def _wrong(message: str, *place: str | int) -> ValidationError:
     """An error at a place inside the section that is being validated."""
     kind = PydanticCustomError("study_file", "{message}", {"message": message})
     return ValidationError.from_exception_data("Grid", [InitErrorDetails(type=kind, loc=place, input=None)])
+
+
+def _check_text(reads: Callable[[str], object], value: int | str, *place: str | int) -> None:
+    try:
+        reads(str(value))
+    except ValueError as error:
+        raise _wrong(str(error), *place) from None
 
 
 def _fits(parameter: Parameter, value: int | str) -> bool:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from sweeper.adaptive import AdaptivePolicy
 from sweeper.releases import NEWEST_KNOWN, release
 
 NO_DRAFT = "none"
@@ -202,6 +203,8 @@ class Parameter:
     plus: int = 0
     least: int = 1
     choices: tuple[str, ...] = ()
+    reads: Callable[[str], object] | None = None
+    """Instead of choices: what reads a text, and raises ValueError with the reason where it is none."""
     default: Value | None = None
     """What a grid without it asks for; None leaves it to SGLang, unless it is ``required``."""
     required: bool = False
@@ -496,6 +499,36 @@ _TREE_PARAMETERS = (
     Parameter("num_draft_tokens", "speculative-num-draft-tokens", sets="num_draft_tokens"),
 )
 
+_ADAPTIVE = Parameter("adaptive", "speculative-adaptive-config", reads=AdaptivePolicy.of, since="0.5.13")
+"""Chains that change with the running batch; num_steps is the longest of them."""
+
+
+def _adapts(c: SpeculationConfig) -> AdaptivePolicy | None:
+    policy = c.option("adaptive")
+    return None if policy is None else AdaptivePolicy.of(str(policy))
+
+
+def _not_the_longest(c: SpeculationConfig, x: Context) -> bool:
+    policy = _adapts(c)
+    return policy is not None and c.num_steps != max(policy.steps)
+
+
+_ADAPTIVE_RULES = (
+    Rule(lambda c, x: c.topk > 1 and _adapts(c) is not None, "adaptive speculation takes topk 1 only"),
+    Rule(
+        _not_the_longest,
+        "num_steps must be the longest chain of the adaptive policy, for which everything is sized, not {c.num_steps}",
+    ),
+    Rule(
+        lambda c, x: x.dp_attention and _adapts(c) is not None,
+        "adaptive speculation does not go with DP attention",
+    ),
+    Rule(
+        lambda c, x: _multi_layer(c, x) and _adapts(c) is not None,
+        "adaptive speculation does not go with the multi-layer MTP of {x.target_architecture}",
+    ),
+)
+
 _ONE_STEP = Rule(
     lambda c, x: (c.num_steps, c.topk) != (1, 1),
     "{c.algorithm} forces num_steps 1 and topk 1",
@@ -507,13 +540,13 @@ ALGORITHMS = {
     for algorithm in (
         Algorithm(
             "EAGLE",
-            _TREE_PARAMETERS,
-            (_PROMOTED, _OWN_HEADS, *_EAGLE),
+            (*_TREE_PARAMETERS, _ADAPTIVE),
+            (_PROMOTED, _OWN_HEADS, *_EAGLE, *_ADAPTIVE_RULES),
             draft_optional=True,
         ),
         Algorithm(
             "EAGLE3",
-            _TREE_PARAMETERS,
+            (*_TREE_PARAMETERS, _ADAPTIVE),
             (
                 Rule(
                     _draft_is_gemma4,
@@ -521,6 +554,7 @@ ALGORITHMS = {
                     since="0.5.12",
                 ),
                 *_EAGLE,
+                *_ADAPTIVE_RULES,
             ),
         ),
         Algorithm(

@@ -26,6 +26,7 @@ from sweeper.records import (
     TrialState,
 )
 from sweeper.server import failures
+from sweeper.server.adaptive_file import write_adaptive_file
 from sweeper.server.client import ServerUnreachableError
 from sweeper.server.command import launch_command, launch_environment, public_command
 from sweeper.server.log_text import Cleaner, cleaned_log
@@ -140,6 +141,7 @@ def _launch_and_measure(
     plan: TrialPlan, order: TrialOrder, progress: Progress, log: Path, watch: Watch
 ) -> tuple[TrialState, Failure | None]:
     environment = launch_environment(plan.study)
+    write_adaptive_file(order.candidate.requested)
     command = launch_command(plan.study, order.candidate.requested, plan.setup, progress.address)
     device = plan.study.engine.device
     try:

@@ -22,6 +22,7 @@ READ_BACK = (
     "prefill_attention_backend",
     "decode_attention_backend",
     "speculative_draft_attention_backend",
+    "speculative_adaptive",
     "page_size",
     "mem_fraction_static",
     "max_running_requests",
@@ -68,8 +69,11 @@ class ServerInfo:
             return NO_SPECULATION
         alias = {"NEXTN": "EAGLE"}.get(asked.algorithm, asked.algorithm)
         name = asked.algorithm if self.algorithm == alias else self.algorithm
+        if asked.option("adaptive") and self.engine.get("speculative_adaptive"):
+            return replace(asked, algorithm=name)  # the server tells the chain of the moment
         return replace(
             asked,
+            options=tuple(pair for pair in asked.options if pair[0] != "adaptive"),
             algorithm=name,
             num_steps=self.num_steps or 0,
             topk=self.topk or 0,

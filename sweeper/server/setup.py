@@ -15,6 +15,7 @@ from sweeper.config import StudyConfig
 from sweeper.errors import SweeperError
 from sweeper.records import Pin
 from sweeper.releases import NEWEST_KNOWN, release
+from sweeper.server.adaptive_file import FLAG, adaptive_flags
 from sweeper.server.checkpoint import architecture
 from sweeper.server.flags import FlagTable, normalised, spellings
 from sweeper.space import Candidate, enumerate_space
@@ -91,6 +92,8 @@ def shared_pins(study: StudyConfig, version: str) -> tuple[Pin, ...]:
     own = own_flags(study)
     if study.engine.device == "cpu":
         pins += [Pin(name, value, "the CPU test bed") for name, value in testbed.server_arguments().items()]
+        if any("adaptive" in grid.values for grid in study.space.grids):
+            pins.append(Pin("disable-cuda-graph", True, "on a CPU adaptive chains have no graphs"))
     elif not own.keys() & _GRAPHS:
         pins.append(Pin("cuda-graph-max-bs-decode", loads, "the graphs cover the highest load on both arms"))
     if (0, 5, 11) <= release(version) < (0, 5, 13) and _needs_both_engines(study, version):
@@ -216,7 +219,8 @@ def speculation_flags(study: StudyConfig, config: SpeculationConfig) -> Flags:
     flags: Flags = {"speculative-algorithm": config.algorithm}
     if config.draft != NO_DRAFT:
         flags[algorithm.draft_flag] = study.space.drafts[config.draft].path
-    return flags | algorithm.flags(config)
+    own = {name: value for name, value in algorithm.flags(config).items() if name != FLAG}
+    return flags | own | adaptive_flags(config)
 
 
 def server_flags(study: StudyConfig, config: SpeculationConfig, setup: EngineSetup) -> Flags:
