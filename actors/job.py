@@ -14,7 +14,8 @@ STUDY, CODE, RUNS_DIR, PYTHON = "sweeper_study", "sweeper_code", "sweeper_runs_d
 
 _DRIVER = re.compile(r"(^|\s|/)(-m\s+sweeper|sweeper)\s+run\s")
 _RUN_LINE = re.compile(r"^Run directory: (\S+?):(/.*)/([^/\s]+)$", re.MULTILINE)
-_PROGRESS = re.compile(r"^\d+/\d+ trials [^;\n]*", re.MULTILINE)
+_PROGRESS = re.compile(r"^(\d+/\d+ trials [^;\n]*)((?:; \S+ [^;\n]*)*)", re.MULTILINE)
+"""How far the sweep is; then, of every busy server, what it runs and what it does."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Job:
     message: str = ""
     exit_code: int | None = None
     python: str = "python"
+    servers: tuple[tuple[str, str], ...] = ()
+    """Of every busy server: what it runs, and what it does, by the driver's last word."""
 
     @property
     def over(self) -> bool:
@@ -41,18 +44,25 @@ def job_of(details: JobDetails, log: str) -> Job:
     metadata = details.metadata or {}
     said = _RUN_LINE.findall(log)
     _, path, study = said[-1] if said else ("", "runs", "")
-    progress = _PROGRESS.findall(log)
+    progress, servers = (_PROGRESS.findall(log) or [("", "")])[-1]
     return Job(
         id=str(details.submission_id),
         study=metadata.get(STUDY, study),
         state=details.status,
         began=_when(details.start_time),
         runs_dir=metadata.get(RUNS_DIR, path),
-        progress=progress[-1] if progress else "",
+        progress=progress,
         message=details.message or "",
         exit_code=details.driver_exit_code,
         python=metadata.get(PYTHON, "python"),
+        servers=tuple(_server(words) for words in servers.split("; ")[1:]),
     )
+
+
+def _server(words: str) -> tuple[str, str]:
+    """``trial-0003 measuring concurrency 4, 118 tok/s`` -> (``trial-0003``, the rest)"""
+    doing, _, phase = words.partition(" ")
+    return doing, phase
 
 
 def is_sweep(details: JobDetails) -> bool:

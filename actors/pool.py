@@ -16,6 +16,7 @@ from actors.server_group import ServerGroup
 from sweeper.records import FailureClass, Hardware, TrialRecord, TrialResult, TrialState
 from sweeper.server import failures
 from sweeper.space import Candidate
+from sweeper.surroundings import Glance
 from sweeper.trial_order import TrialOrder, TrialPlan
 
 INTERRUPT_S = 30.0
@@ -125,15 +126,20 @@ class ServerPool:
         self._roster.ended(busy.group, result, usable)
         return busy.tag, replace(result, server=busy.group.name)
 
-    def phases(self) -> dict[str, str]:
+    def glances(self) -> dict[str, Glance]:
         """What every busy server does right now, by tag."""
-        asked = {b.group.actor.phase.remote(): b.tag for b in self._running.values()}
+        asked = {busy.group.actor.glance.remote(): busy for busy in self._running.values()}
         answered = ray.wait(list(asked), num_returns=len(asked), timeout=PHASE_S)[0] if asked else []
-        phases = dict.fromkeys(asked.values(), "not answering")
+        found = {busy.tag: Glance("not answering", server=busy.group.name) for busy in asked.values()}
         for ref in answered:
+            busy = asked[ref]
             with contextlib.suppress(RayError):
-                phases[asked[ref]] = ray.get(ref)
-        return phases
+                found[busy.tag] = replace(ray.get(ref), server=busy.group.name)
+        return found
+
+    def phases(self) -> dict[str, str]:
+        """The same in words."""
+        return {tag: str(glance) for tag, glance in self.glances().items()}
 
     def interrupt(self) -> None:
         """Ask every running trial to end early."""

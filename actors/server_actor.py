@@ -5,6 +5,7 @@ Of a server that spans several nodes it holds rank 0, and talks to the actors of
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -16,12 +17,14 @@ from actors.rank_actor import RayRank
 from actors.seat import Place, Seat
 from sweeper.hardware import together
 from sweeper.records import TrialResult
+from sweeper.server.gpu_memory import gpu_memory_used, visible_gpus
 from sweeper.server.ranks import ONE_NODE, Ranks
+from sweeper.surroundings import Glance
 from sweeper.trial import run_trial
 from sweeper.trial_order import TrialOrder, TrialPlan, Watch
 
 THREADS = 2
-"""``run_trial`` blocks for minutes; the other one answers ``phase`` and takes ``interrupt``."""
+"""``run_trial`` blocks for minutes; the other one answers ``glance`` and takes ``interrupt``."""
 
 
 class ServerActor:
@@ -32,6 +35,7 @@ class ServerActor:
         self._others = tuple(others)
         self._ranks = ONE_NODE
         self._phase = "idle"
+        self._rate: float | None = None
         self._stop = threading.Event()
         self._leak: str | None = None
         self._place = Place(plan.study, shape)
@@ -60,7 +64,7 @@ class ServerActor:
         """
         if self._leak:
             raise RuntimeError(f"this actor takes no further trial: {self._leak}")
-        watch = Watch(self._set_phase, self._stop.is_set, self._ranks)
+        watch = Watch(self._set_phase, self._stop.is_set, self._ranks, self._set_rate)
         log = self._place.scratch / f"{tag}.log"
         try:
             result = run_trial(self._plan, order, log, watch)
@@ -73,12 +77,18 @@ class ServerActor:
         """Remove the actor's files, before it is killed."""
         self._place.close()
 
-    def phase(self) -> str:
-        return self._phase
+    def glance(self) -> Glance:
+        """What the server does right now, with the memory of its GPUs on this node."""
+        used = gpu_memory_used(visible_gpus(os.environ))
+        gib = sum(used.values()) / 2**30 if used else None
+        return Glance(self._phase, tok_s=self._rate, gpu_gib=gib)
 
     def interrupt(self) -> None:
         """Make the running trial end early, its server stopped, as INTERRUPTED."""
         self._stop.set()
 
     def _set_phase(self, text: str) -> None:
-        self._phase = text
+        self._phase, self._rate = text, None
+
+    def _set_rate(self, tokens_per_second: float) -> None:
+        self._rate = tokens_per_second

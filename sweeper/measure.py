@@ -164,6 +164,7 @@ class Measuring:
                 least=measurement.least_requests(load),
                 max_seconds=measurement.max_seconds,
                 enough=enough,
+                rate=self.watch.rate,
             )
         )
         self.progress.requests.extend(replace(request, lap=lap) for request in run.requests)

@@ -73,7 +73,10 @@ class Sweep:
         own = self._baseline_of_finished_trials()
         remeasure = self.wishes.remeasure_baseline
         if self.trials.wants_more() or remeasure or (own and self._unchecked()):
-            self._measure(settings, own)
+            try:
+                self._measure(settings, own)
+            finally:
+                self.trials.status.close()
 
     def _measure(self, settings: Mapping[str, Any], own: Baseline | None) -> None:
         tick = self.trials.tick

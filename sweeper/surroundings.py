@@ -16,6 +16,21 @@ from sweeper.trial_order import TrialOrder
 NO_CANDIDATE = Candidate(NO_SPECULATION, NO_SPECULATION, ())
 
 
+@dataclass(frozen=True)
+class Glance:
+    """What a busy server does right now; rates in output tokens per second, memory of all its GPUs on one node."""
+
+    phase: str
+    server: str = ""
+    tok_s: float | None = None
+    gpu_gib: float | None = None
+
+    def __str__(self) -> str:
+        """``measuring concurrency 4, 118 tok/s, 41.2 GiB``"""
+        rate = "" if self.tok_s is None else f", {self.tok_s:.0f} tok/s"
+        return self.phase + rate + ("" if self.gpu_gib is None else f", {self.gpu_gib:.1f} GiB")
+
+
 class Servers(Protocol):
     """Where trials run: at most one per server at a time."""
 
@@ -39,7 +54,9 @@ class Servers(Protocol):
 
     def wait(self, timeout_s: float) -> list[tuple[str, TrialResult]]: ...
 
-    def phases(self) -> Mapping[str, str]: ...
+    def glances(self) -> Mapping[str, Glance]:
+        """What every busy server does right now, by tag."""
+        ...
 
     def interrupt(self) -> None: ...
 

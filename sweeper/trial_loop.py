@@ -11,6 +11,7 @@ from sweeper.arrivals import Arrivals
 from sweeper.baseline_arm import BaselineArm, noise_floor
 from sweeper.ending import end_trial, give_up
 from sweeper.errors import LeaseLostError, StorageLostError
+from sweeper.live_status import StatusFile, server_statuses
 from sweeper.progress import Standing, tally
 from sweeper.pruning import Bar
 from sweeper.records import Baseline, BaselineCheck, Load, TrialResult
@@ -56,6 +57,7 @@ class TrialLoop:
         self.book = TrialBook(self.config.objective_loads)
         self.running: dict[str, tuple[optuna.Trial, float]] = {}
         self.arrivals = Arrivals(self.driver.run, self.servers, self.running)
+        self.status = StatusFile(self.driver.run.path, self.config.study)
         self.stage = "baseline"
         self._ticked_at = 0.0
         self._looked = False
@@ -71,7 +73,10 @@ class TrialLoop:
         for notice in self.servers.notices():
             self.driver.patience.say(notice)
             self.stored.add_notice(notice)
-        self.display.tick(self.tally(), self.servers.phases())
+        glances, tally = self.servers.glances(), self.tally()
+        self.display.tick(tally, {tag: str(glance) for tag, glance in glances.items()})
+        configs = {tag: str(trial.user_attrs.get("config", "")) for tag, (trial, _) in self.running.items()}
+        self.status.write(tally, server_statuses(glances, configs))
 
     def tally(self) -> Tally:
         now = time.monotonic()

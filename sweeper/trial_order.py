@@ -51,9 +51,11 @@ class TrialOrder:
 class Watch:
     """What a running trial has around it: ``phase`` is told what happens, ``stop`` is asked.
 
-    ``ranks``: the other nodes of a server that spans several.
+    ``ranks``: the other nodes of a server that spans several. ``rate`` is told output tokens per second so far, while
+    a load is measured.
     """
 
     phase: Callable[[str], None] = lambda text: None
     stop: Callable[[], bool] = lambda: False
     ranks: Ranks = ONE_NODE
+    rate: Callable[[float], None] = lambda tokens_per_second: None

@@ -1,4 +1,4 @@
-"""``sweeper status``, ``logs``, ``stop`` and ``fetch``: the sweeps of a Ray cluster."""
+"""``sweeper logs``, ``stop`` and ``fetch``: the sweeps of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from sweeper.cli.run import INTERRUPTED
 from sweeper.cli.terminal import complaining, console, tell
@@ -26,28 +24,6 @@ Address = Annotated[
     typer.Option(envvar="RAY_API_SERVER_ADDRESS", help="job server of the cluster, http://HEAD:8265"),
 ]
 Which = Annotated[str, typer.Argument(metavar="ID|STUDY", help="a job's id, or a study: its newest job")]
-
-
-def status(
-    which: Annotated[str | None, typer.Argument(metavar="[ID|STUDY]", help="default: all")] = None,
-    address: Address = DEFAULT_ADDRESS,
-) -> None:
-    """Show the cluster's sweeps: job, study, state, start and progress."""
-    from actors.connect import connect
-
-    with complaining():
-        server = connect(address)
-        jobs = [job for job in server.jobs() if which in (None, job.id, job.study)] or (
-            [server.find(which)] if which else []
-        )
-    table = Table("job", "study", "state", "started", "progress", box=None)
-    for job in jobs:
-        began = job.began.astimezone().strftime("%Y-%m-%d %H:%M:%S") if job.began else ""
-        table.add_row(job.id, job.study or "?", str(job.state), began, escape(job.progress))
-    if jobs:
-        console.print(table)
-    else:
-        tell(f"no sweeps on {server.address}")
 
 
 def logs(

@@ -32,7 +32,8 @@ class Order:
     | SECONDS   | ``least`` requests are sent, and ``max_seconds`` are over   |
     | REQUESTS  | all prompts and their follow-ups are sent                   |
 
-    What is in flight then is finished. ``max_new_tokens`` stands in for the workload's own, in a warm-up for example.
+    What is in flight then is finished. ``rate`` is told the output tok/s of the finished requests. ``max_new_tokens``
+    stands in for the workload's own, in a warm-up for example.
     """
 
     prompts: Sequence[Prompt]
@@ -40,6 +41,7 @@ class Order:
     least: int = 0
     max_seconds: float = math.inf
     enough: Enough = never
+    rate: Callable[[float], None] = lambda tokens_per_second: None
     max_new_tokens: int | None = None
 
 
@@ -85,6 +87,7 @@ class Progress:
     _dealt: int = 0
     _turns_left: int = 0
     _next_check: float = 0.0
+    _tokens: int = 0
 
     def now(self) -> float:
         return time.perf_counter() - self.started
@@ -125,6 +128,8 @@ class Progress:
         self.requests.append(record)
         self.broken = self.broken or record.error is not None
         now = self.now()
+        self._tokens += record.completion_tokens
+        self.order.rate(self._tokens / max(now, 1e-9))
         if len(self.requests) < self.order.least or now < self._next_check or not self.goes_on():
             return
         if self.order.enough(self.requests, now):
