@@ -50,6 +50,7 @@ class StudyReport(Row):
     model: str
     engine_version: str
     hardware: str
+    nodes: int = Field(1, description="nodes that one server spans")
     workload: str = Field(description="fingerprint of the prompts")
     prompt_notes: list[str] = Field([], description="how the prompts' texts came about")
     drafts: dict[str, str] = Field({}, description="path or hub id by draft name")
@@ -124,6 +125,7 @@ def build_report(
         model=config.engine.model,
         engine_version=baseline.server_version if baseline else "",
         hardware=baseline.hardware.key if baseline and baseline.hardware else "",
+        nodes=baseline.hardware.nodes if baseline and baseline.hardware else 1,
         workload=baseline.workload if baseline else "",
         prompt_notes=prompt_notes_of(study.user_attrs),
         drafts={name: draft.path for name, draft in config.space.drafts.items()},

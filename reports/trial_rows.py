@@ -93,7 +93,7 @@ def differences(ours: Mapping[str, Any], baselines: Mapping[str, Any]) -> list[s
     Values that only one of them reports say nothing. Free KV memory differs with every draft and is left out: it
     matters only where it limits the batch, which has an entry of its own.
     """
-    shared = ours.keys() & baselines.keys() - {"max_total_num_tokens"}
+    shared = ours.keys() & baselines.keys() - {"max_total_num_tokens", "speculative_adaptive"}
     return [
         f"{name} is {ours[name]}, {baselines[name]} without speculation"
         for name in sorted(shared)

@@ -22,7 +22,8 @@ import yaml
 from typer.testing import CliRunner
 
 from reports.console import SafeConsole
-from reports.exports import write_export
+from reports.deployment.choice import Wishes
+from reports.exports import FORMATS, write_export
 from reports.study_report import CheckRow
 from reports.terminal import print_report
 from sweeper.check import check_study
@@ -401,8 +402,12 @@ def test_texts_of_a_run_neither_reach_the_terminal_raw_nor_leave_a_comment(
     assert "\x1b" not in out.getvalue()
     assert "[link=http://evil]" in out.getvalue()
     run = RunDirectory(tmp_path / "run")
-    done = write_export(study, told, run, "sglang")
+    done = write_export(study, told, run, Wishes())
     exported = yaml.safe_load(Path(done.path).read_text())
     assert "host" not in exported
     assert "y" not in exported
     assert exported["speculative-algorithm"] == "EAGLE3"
+    for name in FORMATS.keys() - {"adaptive"}:
+        other = Path(write_export(study, told, run, Wishes(format=name)).path).read_text()
+        assert "\x1b" not in other
+        assert not any(line.startswith(("host", "y:")) for line in other.splitlines())

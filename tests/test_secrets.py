@@ -206,7 +206,7 @@ def test_no_file_of_a_run_holds_a_secret(
     done = [sweeper("check", str(path)), sweeper("run", str(path))]
     run = tmp_path / "runs" / "small"
     done += [sweeper("report", str(run), *words) for words in ([], ["--json"])] + [
-        sweeper("export", str(run))
+        sweeper("export", str(run), "--allow-unconfirmed")
     ]
     for command in done:
         assert command.returncode == 0, command.stderr

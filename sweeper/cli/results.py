@@ -1,18 +1,13 @@
-"""``sweeper report`` and ``sweeper export``: what a run says, and what to deploy."""
+"""``sweeper report``: what a run says."""
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Annotated
 
 import typer
 from rich.markup import escape
 
 from sweeper.cli.terminal import AllowLossy, AsJson, Run, complaining, console
-
-
-class ExportFormat(str, Enum):
-    sglang = "sglang"
 
 
 def report(
@@ -65,34 +60,4 @@ def report(
             escape(f"\nReport: {directory.report / 'report.html'}, summary.md; table: {directory.table}"),
             highlight=False,
             soft_wrap=True,
-        )
-
-
-def export(
-    run: Run,
-    format: Annotated[ExportFormat, typer.Option(help="what the file is for")] = ExportFormat.sglang,
-    allow_lossy: AllowLossy = False,
-    as_json: AsJson = False,
-) -> None:
-    """Write the winner as a deployment file, with its evidence in comments; the plain server if nothing pays.
-
-    Example:  sweeper export cpu_tiny --format sglang
-              python -m sglang.launch_server --config runs/cpu_tiny/deploy/sglang.yaml
-    """
-    from reports.exports import write_export
-    from reports.study_report import build_report
-    from sweeper.run_directory import find_run, read_run
-
-    with complaining():
-        directory = find_run(run)
-        config, study = read_run(directory)
-        found = build_report(config, study, allow_lossy=allow_lossy)
-        done = write_export(config, found, directory, format.value)
-    if as_json:
-        typer.echo(done.model_dump_json(indent=2))
-    elif done.speculates:
-        console.print(escape(f"{done.path}: {done.config}"), highlight=False)
-    else:
-        console.print(
-            escape(f"{done.path}: no speculation, since no config is clearly faster"), highlight=False
         )

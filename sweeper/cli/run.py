@@ -197,6 +197,7 @@ def _mirroring(mirror: Mirror | None, path: Path) -> Iterator[Callable[[Display]
 
 def _conclude(config: StudyConfig, directory: RunDirectory, allow_lossy: bool) -> None:
     """Print and write what is known, complete or not."""
+    from reports.deployment.choice import RefusedExportError, Wishes
     from reports.exports import write_export
     from reports.files import write_report_files
     from reports.study_report import build_report
@@ -209,8 +210,15 @@ def _conclude(config: StudyConfig, directory: RunDirectory, allow_lossy: bool) -
     write_report_files(report, directory)
     tell(f"\nFiles: {directory.path}/ (report/report.html, study.db, trials.csv, requests/, logs/)")
     if report.finished:
-        export = write_export(config, report, directory, "sglang")
-        prefix = "env $(sweeper testbed env) " if config.engine.device == "cpu" else ""
-        tell(f"Deploy: {prefix}python -m sglang.launch_server --config {shlex.quote(export.path)}")
+        try:
+            export = write_export(config, report, directory, Wishes(allow_lossy=allow_lossy))
+        except RefusedExportError as refusal:
+            tell(f"Nothing exported: {refusal}")
+        else:
+            prefix = "env $(sweeper testbed env) " if config.engine.device == "cpu" else ""
+            tell(f"Deploy: {prefix}python -m sglang.launch_server --config {shlex.quote(export.path)}")
+            tell(
+                f"Other formats: sweeper export {shlex.quote(str(directory.path))} --format ... (see --help)"
+            )
     if report.trials and all(t.state == "FAILED" for t in report.trials):
         raise typer.Exit(1)

@@ -20,6 +20,8 @@ import requests
 import yaml
 from optuna.trial import FrozenTrial, TrialState
 
+from reports.deployment.choice import Choice
+from reports.deployment.server import deployment_of
 from reports.deployment.sglang import sglang_yaml
 from reports.study_report import build_report
 from sweeper.run_directory import RunDirectory, read_run
@@ -216,7 +218,8 @@ def test_an_exported_yaml_starts_a_server_with_its_config(finished: Finished) ->
     [chain] = [trial for trial in report.trials if trial.config.shape == "4/1/5"]
     winner = chain.config
     file = finished.path / "chain.yaml"
-    file.write_text(sglang_yaml(config, report, chain))
+    choice = Choice(chain, report.objective_loads)
+    file.write_text(sglang_yaml(deployment_of(config, report, choice)))
     with server_from(file, finished.path / "export.log") as server:
         assert server.client.info().effective(winner) == winner
         reply = requests.post(

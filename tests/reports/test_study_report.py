@@ -1,6 +1,8 @@
 """Who wins, and who must not."""
 
-from reports.exports import FORMATS
+from reports.deployment.choice import Choice
+from reports.deployment.server import deployment_of
+from reports.deployment.sglang import sglang_yaml
 from reports.study_report import BaselineRow, LoadRow, StudyReport, TrialRow, _winner
 from reports.terminal import break_even_lines, confirmation_lines, quality_lines, verdict
 from sweeper.breakeven import BreakEven
@@ -120,12 +122,12 @@ def test_break_even_lines_say_how_many_pay() -> None:
 
 
 def test_the_export_says_what_it_was_measured_with(study: StudyConfig) -> None:
-    _, render = FORMATS["sglang"]
     found = report(row(0, SOME))
-    text = render(study, found, found.best)
+    choice = Choice(found.best, found.objective_loads)
+    text = sglang_yaml(deployment_of(study, found, choice))
     assert "# Trial 0: EAGLE3 a 1/1/2." in text
     assert "c=1: 1.500 [1.400, 1.600]; 150.0 tok/s" in text
-    assert "Not measured again" in text
-    assert "max-running-requests is the highest concurrency measured (4)" in text
+    assert "UNCONFIRMED" in text
+    assert "Not measured above concurrency 1" in text
     assert "speculative-num-steps: 1" in text
     assert "random-seed" not in text
