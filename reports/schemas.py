@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
-from pydantic import BaseModel, RootModel
+from pydantic import RootModel, TypeAdapter
 
+from reports.compare import Comparison
 from reports.exports import Export
 from reports.study_report import StudyReport
 from sweeper.check import CheckReport
 from sweeper.config import StudyConfig
 from sweeper.drafts.diagnosis import Diagnosis
 from sweeper.drafts.probe_report import ProbeReport
+from sweeper.live_status import LiveStatus
 
 
 class ProbeReports(RootModel[list[ProbeReport]]):
@@ -24,19 +27,21 @@ class Diagnoses(RootModel[list[Diagnosis]]):
     """One diagnosis per draft of the study."""
 
 
-SCHEMAS: dict[str, type[BaseModel]] = {
+SCHEMAS: dict[str, type[Any]] = {
     "study-file": StudyConfig,
     "check": CheckReport,
     "report": StudyReport,
     "probe": ProbeReports,
     "diagnose": Diagnoses,
     "export": Export,
+    "compare": Comparison,
+    "status": LiveStatus,
 }
 
 
-def schema_text(model: type[BaseModel]) -> str:
-    """A model's JSON schema as it stands in the file."""
-    return json.dumps(model.model_json_schema(), indent=2) + "\n"
+def schema_text(model: type[Any]) -> str:
+    """The JSON schema of a model or dataclass as it stands in the file."""
+    return json.dumps(TypeAdapter(model).json_schema(), indent=2) + "\n"
 
 
 def write_schemas(directory: Path) -> None:

@@ -142,6 +142,16 @@ def test_a_sweep_with_faults_from_start_to_export(write_study: WriteStudy) -> No
     assert "Speedup over no speculation" in text
     assert servers(str(path.parent)) == []
 
+    every = sweeper("export", str(run), "--format", "all")
+    assert every.returncode == 0, every.stderr
+    assert {"kubernetes.yaml", "compose.yaml", "start.sh"} <= {p.name for p in (run / "deploy").iterdir()}
+    assert "adaptive: not written: " in every.stdout
+    standing = sweeper("status", str(run)).stdout
+    assert re.search(r"small: 3/\S+ trials \(1 failed, 0 running\).*; its driver has ended", standing)
+    same = sweeper("compare", str(run), str(run), "--fail-on-regression", "0%")
+    assert same.returncode == 0, same.stderr
+    assert "measured under the same conditions" in same.stdout
+
     again = sweeper("run", str(path))
     assert again.returncode == 0
     assert "aseline measured" not in again.stdout  # nothing is left to do, so nothing is launched
@@ -246,6 +256,10 @@ def test_when_nothing_pays_the_plain_server_is_exported(write_study: WriteStudy)
     assert "Do not speculate" in done.stdout
     assert "LOSSY" in done.stdout
     lossy = sweeper("export", str(path.parent / "runs" / "small"), "--allow-lossy", "--json")
+    assert lossy.returncode == 2
+    assert "--allow-unconfirmed" in lossy.stderr
+    allowed = ("--allow-lossy", "--allow-unconfirmed", "--json")
+    lossy = sweeper("export", str(path.parent / "runs" / "small"), *allowed)
     assert json.loads(lossy.stdout)["speculates"]
     text = Path(json.loads(lossy.stdout)["path"]).read_text()
     assert "# LOSSY, exported on request: " in text

@@ -8,12 +8,15 @@ import typer
 
 from sweeper import __version__
 from sweeper.cli.check import check
+from sweeper.cli.compare import compare
 from sweeper.cli.dashboard import dashboard
 from sweeper.cli.diagnose import diagnose
-from sweeper.cli.jobs import fetch, logs, status, stop
+from sweeper.cli.export import export
+from sweeper.cli.jobs import fetch, logs, stop
 from sweeper.cli.probe import map_, probe
-from sweeper.cli.results import export, report
+from sweeper.cli.results import report
 from sweeper.cli.run import run
+from sweeper.cli.status import status
 from sweeper.cli.submit import submit
 from sweeper.cli.testbed import testbed_app
 
@@ -49,7 +52,21 @@ def main(
     pass
 
 
-for command in (check, probe, run, report, diagnose, dashboard, export, submit, status, logs, stop, fetch):
+for command in (
+    check,
+    probe,
+    run,
+    report,
+    diagnose,
+    dashboard,
+    export,
+    compare,
+    submit,
+    status,
+    logs,
+    stop,
+    fetch,
+):
     app.command()(command)
 app.command("map")(map_)
 app.add_typer(testbed_app, name="testbed")
