@@ -65,10 +65,8 @@ class AdaptivePolicy:
 
     def file_text(self) -> str:
         """The JSON that ``--speculative-adaptive-config`` takes."""
-        return (
-            json.dumps({str(size): {"candidate_steps": list(steps)} for size, steps in self.slots}, indent=2)
-            + "\n"
-        )
+        slots = [f'  "{size}": {{"candidate_steps": {json.dumps(steps)}}}' for size, steps in self.slots]
+        return "{\n" + ",\n".join(slots) + "\n}\n"
 
 
 BUILT_IN = AdaptivePolicy.parse("1:1,3,5,7 8:0,1,3 32:0,1 64:0")

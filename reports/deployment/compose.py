@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import yaml
-
 from reports.deployment.evidence import commented
 from reports.deployment.pod import ADAPTIVE_PATH, CACHE, SHARED_MEMORY
 from reports.deployment.server import PORT, Deployment
 from reports.deployment.variables import Reference, Variable
+from reports.deployment.yaml_text import yaml_text
 from sweeper.errors import SweeperError
 
 HEALTHY = "import urllib.request as r; r.urlopen('http://127.0.0.1:{port}{path}', timeout=25)"
@@ -68,7 +67,7 @@ def compose_yaml(server: Deployment) -> str:
         notes.append(
             f"Taken from the environment or from .env beside this file: {', '.join(server.secrets)}."
         )
-    return commented(notes) + yaml.safe_dump(file, sort_keys=False, width=110)
+    return commented(notes) + yaml_text(file)
 
 
 def _escaped(text: str) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import yaml
-
 from reports.deployment.evidence import commented
 from reports.deployment.kubernetes import CACHE_SIZE
 from reports.deployment.pod import (
@@ -17,6 +15,7 @@ from reports.deployment.pod import (
     secret_notes,
 )
 from reports.deployment.server import PORT, Deployment
+from reports.deployment.yaml_text import yaml_text
 from sweeper.errors import SweeperError
 
 CHART = "oci://ghcr.io/bjw-s-labs/helm/app-template"
@@ -52,7 +51,7 @@ def helm_values(server: Deployment) -> str:
         *secret_notes(server),
         f"Values for bjw-s' app-template: helm install {server.name} {CHART} -f values.yaml",
     )
-    text = yaml.safe_dump(values, sort_keys=False, width=110)
+    text = yaml_text(values)
     if "{{" in text:  # the chart runs its values through Helm's templates
         raise SweeperError("a flag or a variable holds '{{', which Helm would read: use --format kubernetes")
     return commented(notes) + text

@@ -8,11 +8,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import yaml
-
 from reports.deployment.evidence import commented
 from reports.deployment.server import PORT, Deployment
 from reports.deployment.variables import Reference, Variable
+from reports.deployment.yaml_text import yaml_text
 
 Manifest = dict[str, Any]
 
@@ -28,7 +27,7 @@ HEALTH_TIMEOUT_S = 30
 
 def manifests_text(notes: tuple[str, ...], manifests: list[Manifest]) -> str:
     """Comments, then one YAML document per manifest."""
-    return commented(notes) + yaml.safe_dump_all(manifests, sort_keys=False, width=110)
+    return commented(notes) + yaml_text(*manifests)
 
 
 def secret_name(server: Deployment) -> str:
@@ -40,7 +39,9 @@ def secret_notes(server: Deployment) -> list[str]:
     if not server.secrets:
         return []
     literals = " ".join(f'--from-literal={name}="${name}"' for name in server.secrets)
-    return [f"First: kubectl create secret generic {secret_name(server)} {literals}"]
+    need = any(variable.references and not variable.optional for variable in server.variables)
+    when = "First" if need else "For gated checkpoints first"
+    return [f"{when}: kubectl create secret generic {secret_name(server)} {literals}"]
 
 
 def literal(text: str) -> str:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any
 
-import yaml
-
 from reports.deployment.evidence import commented
 from reports.deployment.pod import (
     ADAPTIVE_PATH,
@@ -24,6 +22,7 @@ from reports.deployment.pod import (
     volumes,
 )
 from reports.deployment.server import Deployment
+from reports.deployment.yaml_text import yaml_text
 from sweeper.errors import SweeperError
 
 SERVER = "ray.llm._internal.serve.engines.sglang:SGLangServer"
@@ -55,7 +54,7 @@ def ray_serve_yaml(server: Deployment) -> str:
     notes = [*server.notes, *_limits()]
     if server.secrets:
         notes.append(f"Set in the environment of the Ray nodes: {', '.join(server.secrets)}.")
-    return commented(notes) + yaml.safe_dump(serve_config(server), sort_keys=False, width=110)
+    return commented(notes) + yaml_text(serve_config(server))
 
 
 def serve_config(server: Deployment) -> dict[str, Any]:
@@ -109,7 +108,7 @@ def ray_service_yaml(server: Deployment) -> str:
         "kind": "RayService",
         "metadata": {"name": server.name},
         "spec": {
-            "serveConfigV2": yaml.safe_dump(serve_config(server), sort_keys=False, width=110),
+            "serveConfigV2": yaml_text(serve_config(server)),
             "rayClusterConfig": {
                 "rayVersion": version("ray"),
                 "headGroupSpec": {

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import yaml
-
 from reports.deployment.evidence import commented
 from reports.deployment.server import MEETING_PORT, Deployment
 from reports.deployment.variables import Reference, Variable
+from reports.deployment.yaml_text import yaml_text
 
 
 def sglang_yaml(server: Deployment, adaptive_at: str = "adaptive.json") -> str:
@@ -26,7 +25,7 @@ def sglang_yaml(server: Deployment, adaptive_at: str = "adaptive.json") -> str:
     if server.device == "cpu":
         notes.append("On the CPU test bed start it under: env $(sweeper testbed env)")
     flags = server.flags_with(adaptive_at)
-    return commented(notes) + yaml.safe_dump(flags, sort_keys=False, default_flow_style=False)
+    return commented(notes) + yaml_text(flags)
 
 
 def _shown(variable: Variable) -> str:
