@@ -96,7 +96,7 @@ def test_on_the_test_bed_both_arms_do_without_graphs_for_it(write_study: WriteSt
     plain = {"algorithm": "EAGLE3", "drafts": "a", "num_steps": 3}
     for grid, pinned in ((plain, False), ({**plain, "adaptive": POLICY}, True)):
         study = load_study_file(write_study(space={"grids": [grid]}))
-        assert ("disable-cuda-graph" in {pin.flag for pin in shared_pins(study, "0.5.23")}) is pinned
+        assert ("disable-decode-cuda-graph" in {pin.flag for pin in shared_pins(study, "0.5.23")}) is pinned
 
 
 def test_the_file_is_there_when_the_flag_names_it(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:

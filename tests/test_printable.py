@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from reports.console import SafeConsole
-from reports.deployment.sglang import commented
+from reports.deployment.evidence import commented
 from sweeper.printable import first_unprintable, one_line, printable
 
 

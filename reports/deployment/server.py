@@ -108,7 +108,7 @@ def _adaptive_flags(config: SpeculationConfig, device: str) -> Flags:
     """Also for a policy that was put together, whose study need not have known of any."""
     if config.option("adaptive") is None:
         return {}
-    return {"speculative-adaptive": True, **({"disable-cuda-graph": True} if device == "cpu" else {})}
+    return {"speculative-adaptive": True, **({"disable-decode-cuda-graph": True} if device == "cpu" else {})}
 
 
 def adaptive_file(config: SpeculationConfig) -> str:

@@ -6,6 +6,8 @@ from reports.deployment.evidence import commented
 from reports.deployment.server import MEETING_PORT, Deployment
 from reports.deployment.variables import Reference, Variable
 from reports.deployment.yaml_text import yaml_text
+from sweeper.releases import release
+from sweeper.server.setup import Flags
 
 
 def sglang_yaml(server: Deployment, adaptive_at: str = "adaptive.json") -> str:
@@ -24,8 +26,22 @@ def sglang_yaml(server: Deployment, adaptive_at: str = "adaptive.json") -> str:
         notes.append(f"{adaptive_at} holds which chain runs at which batch size.")
     if server.device == "cpu":
         notes.append("On the CPU test bed start it under: env $(sweeper testbed env)")
-    flags = server.flags_with(adaptive_at)
+    flags = readable(server.flags_with(adaptive_at), server.version)
     return commented(notes) + yaml_text(flags)
+
+
+def readable(flags: Flags, version: str) -> Flags:
+    """The flags under names that a config file may hold: SGLang refuses those there which it has deprecated."""
+    found = dict(flags)
+    if found.get("disable-cuda-graph") is True and release(version) >= (0, 5, 14):
+        del found["disable-cuda-graph"]
+        found |= {"disable-decode-cuda-graph": True, "disable-prefill-cuda-graph": True}
+    if found.get("enable-dp-attention") is True and release(version) >= (0, 5, 23):
+        del found["enable-dp-attention"]
+        name = next((n for n in ("dp-size", "data-parallel-size") if n in found), None)
+        if name:
+            found["attn-dp-size"] = found.pop(name)
+    return found
 
 
 def _shown(variable: Variable) -> str:

@@ -93,7 +93,7 @@ def shared_pins(study: StudyConfig, version: str) -> tuple[Pin, ...]:
     if study.engine.device == "cpu":
         pins += [Pin(name, value, "the CPU test bed") for name, value in testbed.server_arguments().items()]
         if any("adaptive" in grid.values for grid in study.space.grids):
-            pins.append(Pin("disable-cuda-graph", True, "on a CPU adaptive chains have no graphs"))
+            pins.append(Pin("disable-decode-cuda-graph", True, "on a CPU adaptive chains have no graphs"))
     elif not own.keys() & _GRAPHS:
         pins.append(Pin("cuda-graph-max-bs-decode", loads, "the graphs cover the highest load on both arms"))
     if (0, 5, 11) <= release(version) < (0, 5, 13) and _needs_both_engines(study, version):

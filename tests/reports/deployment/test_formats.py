@@ -6,6 +6,7 @@ import json
 import shlex
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +74,6 @@ def test_a_pod_may_load_as_long_as_the_study_allowed_before_it_counts_as_dead() 
 
 
 def test_releases_without_ready_are_asked_for_their_health() -> None:
-    from dataclasses import replace
-
     own = container(kubernetes_yaml(replace(ONE, version="0.5.18")))
     assert own["readinessProbe"]["httpGet"]["path"] == "/health"
 
@@ -228,8 +227,6 @@ def test_the_charts_values_are_accepted(server: Deployment) -> None:
 
 
 def test_helms_templates_find_nothing_to_replace() -> None:
-    from dataclasses import replace
-
     with pytest.raises(SweeperError, match="--format kubernetes"):
         helm_values(replace(ONE, flags={**ONE.flags, "chat-template": "{{ x }}"}))
 
@@ -286,6 +283,17 @@ def test_the_servers_yaml_holds_the_flags_and_tells_of_the_ranks() -> None:
     text = sglang_yaml(TWO_NODES)
     assert yaml.safe_load(text) == TWO_NODES.flags
     assert "# One server on 2 nodes: start it on each, with --node-rank 0 to" in text
+
+
+def test_the_servers_yaml_holds_no_flag_that_sglang_refuses_in_a_config_file() -> None:
+    """SGLang 0.5.23: "Unsupported config option 'disable_cuda_graph' with action 'DeprecatedStoreTrueAction'"."""
+    old = {"disable-cuda-graph": True, "enable-dp-attention": True, "dp-size": 8}
+    flags = yaml.safe_load(sglang_yaml(replace(ONE, flags={**ONE.flags, **old})))
+    assert not flags.keys() & old.keys()
+    assert flags["attn-dp-size"] == 8
+    assert flags["disable-decode-cuda-graph"] is flags["disable-prefill-cuda-graph"] is True
+    before = yaml.safe_load(sglang_yaml(replace(ONE, version="0.5.12", flags={**ONE.flags, **old})))
+    assert before.items() >= old.items()
 
 
 def test_words_that_a_shell_would_read_are_quoted_in_what_people_copy() -> None:
