@@ -11,6 +11,7 @@ from pydantic import RootModel, TypeAdapter
 
 from reports.compare import Comparison
 from reports.exports import Export
+from reports.leaderboard import Leaderboard
 from reports.study_report import StudyReport
 from sweeper.check import CheckReport
 from sweeper.config import StudyConfig
@@ -33,6 +34,7 @@ SCHEMAS: dict[str, type[Any]] = {
     "report": StudyReport,
     "probe": ProbeReports,
     "diagnose": Diagnoses,
+    "leaderboard": Leaderboard,
     "export": Export,
     "compare": Comparison,
     "status": LiveStatus,

@@ -13,6 +13,7 @@ from sweeper.cli.dashboard import dashboard
 from sweeper.cli.diagnose import diagnose
 from sweeper.cli.export import export
 from sweeper.cli.jobs import fetch, logs, stop
+from sweeper.cli.leaderboard import leaderboard
 from sweeper.cli.probe import map_, probe
 from sweeper.cli.results import report
 from sweeper.cli.run import run
@@ -58,6 +59,7 @@ for command in (
     run,
     report,
     diagnose,
+    leaderboard,
     dashboard,
     export,
     compare,
