@@ -3,12 +3,52 @@
 Shapes: B sequences, T positions, H query heads, K key/value heads, D values per head, h hidden size.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+
+@dataclass(frozen=True)
+class RopeScaling:
+    """Slower rotation for longer texts, under the names of ``config.json``: the kinds "linear" and "llama3".
+
+    "linear" divides every frequency by ``factor``. "llama3" leaves those alone that turn at least ``high_freq_factor``
+    times within the original context, divides those by ``factor`` that turn less than ``low_freq_factor`` times, and
+    goes over from the one to the other in between (Llama 3.1's reference code).
+    """
+
+    rope_type: str
+    factor: float
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_max_position_embeddings: int = 8192
+
+    @classmethod
+    def from_config(cls, section: dict[str, Any]) -> "RopeScaling | None":
+        """Of ``rope_scaling`` or ``rope_parameters``; None for the plain embedding, ValueError for other kinds."""
+        kind = section.get("rope_type", section.get("type", "default"))
+        if kind == "default":
+            return None
+        if kind not in ("linear", "llama3"):
+            raise ValueError(
+                f"rotary embedding type {kind!r} is not supported, only the plain one, linear and llama3 are"
+            )
+        names = ("low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+        given = {name: section[name] for name in names if kind == "llama3"}
+        return cls(kind, float(section["factor"]), **given)
+
+    def __call__(self, frequency: Tensor) -> Tensor:
+        """Scaled angles per position, from the plain ones."""
+        if self.rope_type == "linear":
+            return frequency / self.factor
+        turns = self.original_max_position_embeddings * frequency / (2 * math.pi)
+        kept = (turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
+        kept = kept.clamp(0, 1)
+        return kept * frequency + (1 - kept) * frequency / self.factor
 
 
 @dataclass(frozen=True)
@@ -22,20 +62,18 @@ class LayerShape:
     head_dim: int
     rms_norm_eps: float = 1e-5
     rope_theta: float = 10000.0
+    rope_scaling: RopeScaling | None = None
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "LayerShape":
         """Read the sizes from a parsed ``config.json``.
 
-        Raises KeyError for a missing size and ValueError for a rotary embedding other than the plain
-        one, which would otherwise compute slightly wrong positions without a sign.
+        Raises KeyError for a missing size and ValueError for a rotary embedding of another kind than those of
+        RopeScaling, which would otherwise compute slightly wrong positions without a sign.
         """
         heads = config["num_attention_heads"]
         rope = config.get("rope_parameters") or {}
-        for section in (rope, config.get("rope_scaling") or {}):
-            kind = section.get("rope_type", section.get("type", "default"))
-            if kind != "default":
-                raise ValueError(f"rotary embedding type {kind!r} is not supported, only the plain one is")
+        scalings = [RopeScaling.from_config(section) for section in (rope, config.get("rope_scaling") or {})]
         return cls(
             hidden_size=config["hidden_size"],
             intermediate_size=config["intermediate_size"],
@@ -44,6 +82,7 @@ class LayerShape:
             head_dim=config.get("head_dim") or config["hidden_size"] // heads,
             rms_norm_eps=config.get("rms_norm_eps", 1e-6),  # the default of Hugging Face's Llama
             rope_theta=rope.get("rope_theta", config.get("rope_theta", 10000.0)),
+            rope_scaling=next((scaling for scaling in scalings if scaling), None),
         )
 
 
@@ -70,7 +109,10 @@ class Rotary:
     def at(cls, positions: Tensor, shape: LayerShape) -> "Rotary":
         """Angles of ``positions`` [T]."""
         exponent = torch.arange(0, shape.head_dim, 2, device=positions.device).float() / shape.head_dim
-        angle = torch.outer(positions.float(), shape.rope_theta**-exponent).repeat(1, 2)
+        frequency = shape.rope_theta**-exponent
+        if shape.rope_scaling is not None:
+            frequency = shape.rope_scaling(frequency)
+        angle = torch.outer(positions.float(), frequency).repeat(1, 2)
         return cls(angle.cos(), angle.sin())
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -81,6 +81,7 @@ def test_an_incomplete_checkpoint_is_refused(tmp_path: Path, break_it: Any) -> N
     [
         {"num_hidden_layers": 2},
         {"rope_scaling": {"rope_type": "llama3"}},
+        {"rope_scaling": {"type": "yarn", "factor": 4.0}},
     ],
 )
 def test_a_config_it_cannot_follow_is_refused(changes: dict[str, Any]) -> None:
