@@ -56,6 +56,7 @@ def _diagnoses(name: str, probe_now: bool, file: Path | None) -> list[Diagnosis]
     from sweeper.drafts.run_cases import cases_of, probe_file, probe_reports_json, read_probes
     from sweeper.findings import stored_findings
     from sweeper.run_directory import find_run, read_run
+    from sweeper.stored_study import preflight_of
     from sweeper.whole_files import write_whole
 
     directory = find_run(name)
@@ -65,7 +66,9 @@ def _diagnoses(name: str, probe_now: bool, file: Path | None) -> list[Diagnosis]
         reports = _probe(config)
         write_whole(kept, probe_reports_json.dump_json(reports, indent=1))
     probes = read_probes(file or kept) if file or kept.exists() else {}
-    return [diagnosis_of(case) for case in cases_of(config, stored_findings(study).records.values(), probes)]
+    preflight = preflight_of(study.user_attrs)
+    cases = cases_of(config, stored_findings(study).records.values(), probes, preflight)
+    return [diagnosis_of(case) for case in cases]
 
 
 def _probe(config: StudyConfig) -> list[ProbeReport]:

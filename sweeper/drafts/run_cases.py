@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from sweeper.config import StudyConfig
 from sweeper.config import Training as TrainingSection
 from sweeper.drafts.diagnosis import Case, Diagnosis, Kind, Probed, Served, Trained
+from sweeper.drafts.preflight.findings import DraftReport, Level
 from sweeper.drafts.probe_report import ProbeReport
 from sweeper.errors import SweeperError
 from sweeper.records import LoadPoint, TrialRecord
@@ -41,9 +42,13 @@ def read_probes(path: Path) -> dict[str, ProbeReport]:
 
 
 def cases_of(
-    config: StudyConfig, records: Iterable[TrialRecord], probes: Mapping[str, ProbeReport]
+    config: StudyConfig,
+    records: Iterable[TrialRecord],
+    probes: Mapping[str, ProbeReport],
+    preflight: Iterable[DraftReport] = (),
 ) -> list[Case]:
-    """One case per draft of the study. Findings of the preflight are not among them; see ``with_findings``."""
+    """One case per draft of the study."""
+    reports = list(preflight)
     by_draft: dict[str, list[TrialRecord]] = {}
     for record in records:
         if record.load_points and record.effective.draft != NO_DRAFT:
@@ -54,9 +59,16 @@ def cases_of(
             most_telling(by_draft.get(name, [])),
             trained(draft.training),
             probed(probes[name]) if name in probes else None,
+            silent_findings(name, reports),
         )
         for name, draft in config.space.drafts.items()
     ]
+
+
+def silent_findings(draft: str, reports: Iterable[DraftReport]) -> tuple[str, ...]:
+    """What the preflight found in a draft that loads, and accepts little for just that reason."""
+    found = [f for report in reports if report.draft == draft for f in report.findings]
+    return tuple(dict.fromkeys(f"{f.what} ({f.where})" for f in found if f.level is Level.SILENT))
 
 
 def trained(section: TrainingSection | None) -> Trained | None:

@@ -4,7 +4,7 @@ A *tap* is a place where the target's hidden state is read: "layer i" is what en
 output of layer i-1. Layer 0 is the embedding's output, and "last" (i = number of layers) what leaves the last one. A
 draft reads several taps side by side; their order is that of the columns of its ``fc.weight``.
 
-SGLang (0.5.2 to 0.5.23) reads the taps in the order of the layers, whatever order the config lists them in.
+What SGLang captures for a list of ids is ``sweeper.drafts.preflight.wiring``'s.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import Any
 
-DIRECT_IDS = ("DeepseekV2", "DeepseekV3", "KimiK2", "KimiVL", "Glm4MoeLite")
-"""Beginnings of the targets' architectures for which a listed id L is the tap "layer L", unless the first id is 1."""
+from sweeper.drafts.preflight.wiring import wiring
 
 LAYER_IDS = "eagle_config.eagle_aux_hidden_state_layer_ids"
 
@@ -57,25 +56,10 @@ def listed_ids(draft: Mapping[str, Any]) -> list[int] | None:
     return [int(i) for i in ids] if ids else None
 
 
-def adds_one(ids: Sequence[int], layers: int, target_architecture: str) -> bool:
-    """Whether SGLang takes a listed id L as "output of layer L", which is the tap "layer L+1".
-
-    As in 0.5.23; the DeepSeek family takes ids as they are unless the first is 1, and gpt-oss where one names the end.
-    """
-    if target_architecture.startswith(DIRECT_IDS):
-        return ids[0] == 1
-    return not (target_architecture.startswith("GptOss") and max(ids) == layers)
-
-
 def served_wiring(draft: Mapping[str, Any], layers: int, target_architecture: str) -> Wiring:
-    """What SGLang reads for a draft's config.json from a target of ``layers`` layers: [2, n//2, n-3] by default."""
-    ids = listed_ids(draft)
-    if ids is None:
-        indices = [2, layers // 2, layers - 3]
-    else:
-        indices = [i + adds_one(ids, layers, target_architecture) for i in ids]
-    reached = sorted({i for i in indices if 0 <= i < layers})
-    return Wiring(tuple(map(Tap, reached)), bool(draft.get("norm_output")))
+    """What SGLang reads for a draft's config.json from a target of ``layers`` layers."""
+    captured = wiring(target_architecture, listed_ids(draft), layers).inputs
+    return Wiring(tuple(map(Tap, captured)), bool(draft.get("norm_output")))
 
 
 def alternatives(served: Wiring, layers: int) -> list[Wiring]:
@@ -106,35 +90,35 @@ def _shifted(taps: Sequence[Tap], by: int, layers: int) -> tuple[Tap, ...]:
     return moved if all(0 <= tap.index <= layers for tap in moved) else ()
 
 
-def remedy(wiring: Wiring, served: Wiring, layers: int, target_architecture: str) -> str:
+def remedy(trained_on: Wiring, served: Wiring, layers: int, target_architecture: str) -> str:
     """How to have SGLang serve what the draft was trained on: the change of its config.json, or that there is none."""
-    if any(tap.normed for tap in wiring.taps):
+    if any(tap.normed for tap in trained_on.taps):
         return "No config change gives it this: SGLang hands out hidden states before the norms. Train again on those."
-    if any(tap.index >= layers for tap in wiring.taps):
-        return "No config change gives it this: SGLang never hands out the last layer's output. Train again."
-    if list(wiring.taps) != sorted(set(wiring.taps)):
+    if list(trained_on.taps) != sorted(set(trained_on.taps)):
         return (
             "No config change gives it this: SGLang always concatenates in the order of the layers. Put the blocks of "
-            f"columns of fc.weight into the order {_order(wiring)} instead, or train again."
+            f"columns of fc.weight into the order {_order(trained_on)} instead, or train again."
         )
     changes = []
-    if wiring.feedback_normed != served.feedback_normed:
+    if trained_on.feedback_normed != served.feedback_normed:
         changes.append(
-            f'"norm_output": {"true" if wiring.feedback_normed else "false"} (SGLang 0.5.12 or newer)'
+            f'"norm_output": {"true" if trained_on.feedback_normed else "false"} (SGLang 0.5.12 or newer)'
         )
-    if wiring.taps != served.taps:
-        ids = ids_for(wiring, layers, target_architecture)
+    if trained_on.taps != served.taps:
+        ids = ids_for(trained_on, layers, target_architecture)
         if ids is None:
-            return "No list of layer ids gives it this with this target. Train again on what SGLang serves."
+            last = any(tap.index >= layers for tap in trained_on.taps)
+            why = ": SGLang does not hand out the last layer's output of this target" if last else ""
+            return f"No list of layer ids gives it this{why}. Train again on what SGLang serves."
         changes.append(f"{LAYER_IDS}: {ids}")
     return f"In the draft's config.json set {' and '.join(changes)}."
 
 
-def ids_for(wiring: Wiring, layers: int, target_architecture: str) -> list[int] | None:
-    """The list for config.json that makes SGLang read ``wiring``, None where no list does."""
-    indices = [tap.index for tap in wiring.taps]
+def ids_for(wanted: Wiring, layers: int, target_architecture: str) -> list[int] | None:
+    """The list for config.json that makes SGLang read ``wanted``, None where no list does."""
+    indices = [tap.index for tap in wanted.taps]
     for ids in (indices, [i - 1 for i in indices]):
-        if [i + adds_one(ids, layers, target_architecture) for i in ids] == indices:
+        if wiring(target_architecture, ids, layers).inputs == tuple(indices):
             return ids
     return None
 

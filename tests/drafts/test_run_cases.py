@@ -15,6 +15,7 @@ from sweeper.drafts.acceptance_map import AcceptanceMap, MapFacts
 from sweeper.drafts.diagnosis import Kind, Verdict, diagnose
 from sweeper.drafts.fingerprint import checkpoint_fingerprint
 from sweeper.drafts.predictions import with_predictions
+from sweeper.drafts.preflight.findings import DraftReport, Finding, Level
 from sweeper.drafts.probe_report import ProbeReport, WiringRow
 from sweeper.drafts.run_cases import cases_of, probe_reports_json, read_probes
 from sweeper.errors import StudyFileError, SweeperError
@@ -119,6 +120,19 @@ def test_a_chain_of_five_tells_most_and_buckets_are_kept(study: StudyConfig) -> 
     assert b.served.accept_length == 2.4
     assert diagnose(b).verdict == Verdict.WIRING
     assert diagnose(b).causes[0].next_step == "Set the ids."
+
+
+def test_silent_findings_of_the_preflight_are_evidence_and_warnings_are_not(study: StudyConfig) -> None:
+    silent = Finding(
+        Level.SILENT, "d2t", "d2t holds target ids", "model.safetensors: d2t", "subtract the draft's ids"
+    )
+    warning = Finding(Level.WARNING, "dtype", "another dtype", "config.json", "nothing")
+    preflight = [DraftReport("a", "EAGLE3", "draft_a", "EAGLE3", findings=(silent, warning))]
+    dead = record("a", 5, 1, [point(Load(1), 1.0, (90,))])
+    a, b = cases_of(study, [dead], {}, preflight)
+    assert a.findings == ("d2t holds target ids (model.safetensors: d2t)",)
+    assert b.findings == ()
+    assert diagnose(a).verdict == Verdict.WIRING
 
 
 def test_probe_reports_are_read_back_and_anything_else_is_refused(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def wiring(*indices: int) -> Wiring:
         (config(1, 29, 60), LLAMA, [2, 30]),  # the state after the last layer is never reached
         (config(3, 31, 59), DEEPSEEK, [3, 31, 59]),
         (config(1, 29, 57), DEEPSEEK, [2, 30, 58]),
-        (config(3, 30, 61), "GptOssForCausalLM", [3, 30]),
+        (config(3, 30, 61), "GptOssForCausalLM", [3, 30, 61]),
     ],
 )
 def test_what_sglang_serves(draft: dict[str, object], architecture: str, expected: list[int]) -> None:
@@ -72,6 +72,6 @@ def test_the_remedy_is_a_config_change_or_says_that_there_is_none() -> None:
     served = wiring(3, 31, 59)
     assert "[0, 3, 31]" in remedy(wiring(0, 3, 31), served, 61, DEEPSEEK)
     assert "order [3, 1, 2]" in remedy(wiring(31, 59, 3), served, 61, LLAMA)
-    assert "never" in remedy(wiring(3, 31, 61), served, 61, LLAMA)
+    assert "last layer's output" in remedy(wiring(3, 31, 61), served, 61, LLAMA)
     assert "before the norms" in remedy(Wiring((Tap(3, True),)), served, 61, LLAMA)
     assert "norm_output" in remedy(Wiring(served.taps, True), served, 61, LLAMA)
