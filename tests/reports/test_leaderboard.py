@@ -50,7 +50,7 @@ def test_drafts_are_ranked_and_those_that_were_not_measured_come_last() -> None:
     assert "pays from training step 1,800" in shown.getvalue()
     page = leaderboard_page(board)
     assert "starts to pay" in page
-    assert '<script src' not in page  # plotly.js lies in the page
+    assert "<script src" not in page  # plotly.js lies in the page
 
 
 @pytest.mark.parametrize(
