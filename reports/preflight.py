@@ -13,7 +13,7 @@ from sweeper.drafts.preflight import DraftReport, Finding, Level
 COLOURS = {Level.ERROR: "red", Level.SILENT: "magenta", Level.WARNING: "yellow"}
 MEANING = {
     Level.ERROR: "not launched: SGLang would refuse it or die",
-    Level.SILENT: "launched, but it will accept next to nothing",
+    Level.SILENT: "launched, but it will accept little or nothing",
     Level.WARNING: "launched",
 }
 

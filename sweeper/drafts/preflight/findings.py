@@ -14,7 +14,7 @@ class Level(str, Enum):
     ERROR = "error"
     """SGLang refuses the draft, or its server dies before it serves."""
     SILENT = "silent"
-    """It loads and serves without complaint, and accepts (almost) nothing."""
+    """It loads and serves without complaint, and accepts little or nothing."""
     WARNING = "warning"
     """It may accept less than it could, or something could not be checked."""
 

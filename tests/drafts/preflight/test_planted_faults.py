@@ -254,12 +254,12 @@ def test_a_healthy_draft_has_no_findings(name: str, tmp_path: Path) -> None:
 
 
 def test_an_eagle3_head_under_eagle_is_silent_and_named_alone(tmp_path: Path) -> None:
-    """Accept length exactly 1.0 and no warning: sglang#21272."""
+    """No warning, and an accept length of 1.0 (sglang#21272), or 1.5 instead of 3.0 on the test bed."""
     draft, target = FAULTS["unsorted ids"].write(tmp_path)
     for algorithm in ("EAGLE", "NEXTN"):
         report = checked(draft, target, algorithm)
         assert rules(report) == {"silent algorithm"}
-        assert "accept length 1.0" in report.findings[0].what
+        assert "skips its fc" in report.findings[0].what
         assert report.findings[0].do == "give it to EAGLE3 instead"
 
 
