@@ -75,7 +75,7 @@ KIND_RULES = (
     Rule(
         "algorithm",
         (Level.ERROR, Level.SILENT),
-        "the draft is of the kind that the algorithm runs; an EAGLE3 head under EAGLE serves, and accepts little or nothing",
+        "the draft is of the kind that the algorithm runs; under EAGLE an EAGLE3 head is served, but accepts little",
         wrong_kind,
     ),
 )
