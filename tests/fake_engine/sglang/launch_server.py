@@ -3,7 +3,7 @@
 The environment variable FAKE_FAULTS holds JSON: {"<draft path's last part>": "<fault>"} with the faults
 ``crash_at_start``, ``crash_while_serving``, ``error_in_stream``, ``abort``, ``no_counters``, ``other_tokens``,
 ``one_token`` (over and over), ``hang``, ``no_finish`` (the stream just ends), ``merged_chunks`` (four steps in
-one), ``slows_down`` (to a tenth of its speed after 24 requests), ``slow`` (always a fifth of its speed),
+one), ``slows_down`` (to an eighth of its speed after 28 requests), ``slow`` (always a fifth of its speed),
 ``other_steps`` (it says it runs 1/1/2), ``out_of_memory`` (above a memory share of 0.8), ``port_taken`` (once;
 FAKE_STATE names a directory to remember it in), ``tells_secrets`` (its environment and command line, with terminal
 sequences, into its log; then it serves) and ``dies_telling`` (it tells and crashes); "" as the key means the
@@ -87,7 +87,7 @@ async def generate(request: web.Request) -> web.StreamResponse:
     sent, rounds, drafts, histogram = 0, 0, 0, [0] * (STEPS + 1)
     held: list[int] = []
     SERVED.append(prompt)
-    slower = 5 if FAULT == "slow" else 10 if FAULT == "slows_down" and len(SERVED) > 24 else 1
+    slower = 5 if FAULT == "slow" else 8 if FAULT == "slows_down" and len(SERVED) > 28 else 1
     while sent < count:
         await asyncio.sleep(STEP_S * (1 + STEPS / 10) * slower)
         step = 1
