@@ -23,6 +23,8 @@ REPRIEVE_S = (5.0, 60.0)
 """How long a driver lives at least: some are killed while they start, others when they have got somewhere."""
 
 LOOK_S = 0.3
+HOPELESS = 5
+"""Drivers that ended by themselves before the study is given up."""
 AWAY_S = 1.5
 """How long a node stays away before another one takes its place."""
 
@@ -55,7 +57,7 @@ class Striker:
         """Until a driver ends well.
 
         Raises:
-            TimeoutError: none did within ``limit_s`` seconds.
+            TimeoutError: none did within ``limit_s`` seconds, or too many gave up.
         """
         deadline = time.monotonic() + limit_s
         pause_until = self._in(PAUSE_S)
@@ -66,6 +68,8 @@ class Striker:
             if code is not None:
                 if not self._struck_driver:
                     self.given_up.append(f"exit code {code}: {self._last_words()}")
+                if len(self.given_up) >= HOPELESS:
+                    raise TimeoutError(f"drivers give up: {self._last_words()}")
                 self._driver = self._start()
             if time.monotonic() > deadline:
                 self._driver.kill()

@@ -17,6 +17,8 @@ from typing import IO, Any
 import psutil
 import yaml
 
+from tests.checkpoints import write_eagle3
+
 REPOSITORY = Path(__file__).parents[2]
 FAKE_ENGINE = REPOSITORY / "tests" / "fake_engine"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -51,9 +53,10 @@ def slowness() -> float:
 
 def write_study(root: Path) -> Path:
     """Thirty configs, two of which no server can serve."""
-    for name in ("target", *(f"draft_{draft}" for draft in (*DRAFTS, BROKEN_DRAFT))):
-        (root / name).mkdir()
-        (root / name / "config.json").write_text("{}")
+    (root / "target").mkdir()
+    (root / "target" / "config.json").write_text("{}")
+    for draft in (*DRAFTS, BROKEN_DRAFT):
+        write_eagle3(root / f"draft_{draft}")
     rows = [{"id": f"p{i}", "prompt": f"prompt number {i}"} for i in range(80)]
     (root / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
     faults = {f"draft_{BROKEN_DRAFT}": "error_in_stream"}
@@ -77,7 +80,7 @@ def write_study(root: Path) -> Path:
         "search": {"sampler": "random", "prune": False},
         "confirmation": {"finalists": 1, "repeats": 1},
         # Rates mean nothing while processes die and start on the same two cores.
-        "baseline": {"cache_dir": str(root / "baselines"), "tolerance": 0.99},
+        "baseline": {"cache_dir": str(root / "baselines"), "tolerance": 0.99, "laps": 1},
         # A node whose actors are killed on purpose is not a bad one.
         "resources": {"cordon_after": 1000, "max_servers": SERVERS},
         "runs_dir": str(root / "runs"),
