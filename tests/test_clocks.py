@@ -15,16 +15,18 @@ WALL_CLOCK = {
     ("datetime", "today"),
 }
 LABELS = {
+    "actors/jobs.py",  # a job's name
+    "reports/study_report.py",
     "sweeper/baseline.py",
     "sweeper/baseline_arm.py",
+    "sweeper/cli/status.py",  # how old a status is, for who looks at it
     "sweeper/drives.py",
     "sweeper/fetched.py",
     "sweeper/holder.py",
+    "sweeper/live_status.py",
     "sweeper/trial.py",
-    "actors/jobs.py",  # ages of jobs, for people
-    "reports/study_report.py",
 }
-"""Files that write down when something was, for people; nothing is decided by it."""
+"""Files that write down when something was, for people; no sweep decides anything by it."""
 
 
 def wall_clock_readers(root: Path) -> set[str]:

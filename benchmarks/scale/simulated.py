@@ -26,6 +26,7 @@ from sweeper.records import (
     TrialState,
 )
 from sweeper.speculation import SpeculationConfig
+from sweeper.surroundings import Glance
 from sweeper.trial_order import TrialOrder
 
 TRIAL_S = 180.0
@@ -94,8 +95,8 @@ class SimulatedServers:
 
     def interrupt(self) -> None: ...
 
-    def phases(self) -> Mapping[str, str]:
-        return {tag: "measuring" for _, tag, _, _ in self._busy}
+    def glances(self) -> Mapping[str, Glance]:
+        return {tag: Glance("measuring", name, 100.0, 60.0) for _, tag, name, _ in self._busy}
 
     def start(self, tag: str, order: TrialOrder, on: str | None = None) -> None:
         name = on or next(iter(self._idle_since))
