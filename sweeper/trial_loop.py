@@ -57,6 +57,7 @@ class TrialLoop:
         self.book = TrialBook(self.config.objective_loads)
         self.running: dict[str, tuple[optuna.Trial, float]] = {}
         self.arrivals = Arrivals(self.driver.run, self.servers, self.running)
+        self.configs: dict[str, str] = {}
         self.status = StatusFile(self.driver.run.path, self.config.study)
         self.stage = "baseline"
         self._ticked_at = 0.0
@@ -75,8 +76,7 @@ class TrialLoop:
             self.stored.add_notice(notice)
         glances, tally = self.servers.glances(), self.tally()
         self.display.tick(tally, {tag: str(glance) for tag, glance in glances.items()})
-        configs = {tag: str(trial.user_attrs.get("config", "")) for tag, (trial, _) in self.running.items()}
-        self.status.write(tally, server_statuses(glances, configs))
+        self.status.write(tally, server_statuses(glances, self.configs))
 
     def tally(self) -> Tally:
         now = time.monotonic()
@@ -195,6 +195,7 @@ class TrialLoop:
         trial.set_user_attr(SERVER, server)
         tag = label(trial.number)
         self.running[tag] = (trial, time.monotonic())
+        self.configs[tag] = str(candidate.effective)
         repeats = baseline.repeatability
         order = TrialOrder(candidate, self._loads(), baseline.outputs, self._bar(baseline), repeats=repeats)
         self.servers.start(tag, order, server)
