@@ -1,49 +1,21 @@
 """Two runs of one study beside each other: another SGLang, GPU or draft; what changed beyond noise, worst first.
 
 For every config and load that both measured: output tok/s, speedup over the run's own baseline, accept length; and the
-baselines' tok/s. With values a and b and independent 95 % intervals, log(b/a) has the variance of both, and of the
-launches: repeats of the baseline within each run tell how much two launches of the same server differ.
+baselines' tok/s. Repeats of the baseline within each run tell how much two launches of the same server differ.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Iterator
 
 from pydantic import Field
-from scipy.special import ndtr, ndtri
 
+from reports.changes import Change, change_of, judged, order_of
 from reports.study_report import BaselineRow, Row, StudyReport, TrialRow
 from sweeper.errors import SweeperError
-from sweeper.records import Interval
 
-CERTAINTY = 0.95
-"""Of no change at all being called one, in a whole comparison: Holm's method over all changes."""
-
-Z = float(ndtri(0.975))
 MEASURED = ("COMPLETE", "PRUNED")
-
-Measure = Literal["output tok/s", "speedup", "accept length"]
-
-
-class Change(Row):
-    """One measure of one config at one load, before and after. More is better in all of them."""
-
-    config: str
-    load: str
-    measure: Measure
-    before: Interval
-    after: Interval
-    ratio: Interval = Field(description="after over before, with its own 95 % interval, launches included")
-    beyond_noise: bool = Field(
-        description="surely a change, at 95 % for all changes of the comparison together"
-    )
-    counts: bool = Field(description="whether it can be a regression: tok/s on other hardware cannot")
-
-    @property
-    def worse(self) -> bool:
-        return self.beyond_noise and self.counts and self.ratio.value < 1
 
 
 class Conditions(Row):
@@ -106,7 +78,7 @@ def compare(before: StudyReport, after: StudyReport, any_workload: bool = False)
         after=_conditions(after),
         differences=_differences(before, after),
         launch_noise=noise,
-        changes=sorted(_judged(changes), key=_order),
+        changes=sorted(judged(changes), key=order_of),
         broken={str(old.config): _why(new) for old, new in measured if new.state == "FAILED"},
         newly_lossy={str(old.config): new.lossy[0] for old, new in measured if new.lossy and not old.lossy},
         only_before=[str(t.config) for t in only_before],
@@ -166,7 +138,7 @@ def _baseline_changes(
     for old in before.baseline:
         if old.load in rows:
             pair = (old.output_tok_s, rows[old.load].output_tok_s)
-            yield _change(("no speculation", old.load, "output tok/s"), pair, noise * math.sqrt(2), counts)
+            yield change_of(("no speculation", old.load, "output tok/s"), pair, noise * math.sqrt(2), counts)
 
 
 def _changes(old: TrialRow, new: TrialRow, noise: float, same_hardware: bool) -> Iterator[Change]:
@@ -176,64 +148,13 @@ def _changes(old: TrialRow, new: TrialRow, noise: float, same_hardware: bool) ->
         if other is None:
             continue
         rates = (row.output_tok_s, other.output_tok_s)
-        yield _change((name, row.load, "output tok/s"), rates, noise * math.sqrt(2), same_hardware)
+        yield change_of((name, row.load, "output tok/s"), rates, noise * math.sqrt(2), same_hardware)
         # A confirmed speedup holds its launches' scatter already; one of a search is a launch over another one.
         launches = sum(2 for r in (row, other) if not r.confirmed)
         speeds = (row.best_known, other.best_known)
-        yield _change((name, row.load, "speedup"), speeds, noise * math.sqrt(launches), True)
+        yield change_of((name, row.load, "speedup"), speeds, noise * math.sqrt(launches), True)
         lengths = (row.accept_length, other.accept_length)
-        yield _change((name, row.load, "accept length"), lengths, 0.0, True)
-
-
-def _change(
-    what: tuple[str, str, Measure], values: tuple[Interval, Interval], noise: float, counts: bool
-) -> Change:
-    """``noise``: standard deviation of the log that the intervals do not hold."""
-    error = math.sqrt(sum(_error(value) ** 2 for value in values) + noise**2)
-    ratio = values[1].value / values[0].value
-    reach = math.exp(Z * error)
-    return Change(
-        config=what[0],
-        load=what[1],
-        measure=what[2],
-        before=values[0],
-        after=values[1],
-        ratio=Interval(ratio, ratio / reach, ratio * reach),
-        beyond_noise=False,
-        counts=counts,
-    )
-
-
-def _error(value: Interval) -> float:
-    """Standard error of the log, from the interval's width."""
-    return math.log(value.high / value.low) / (2 * Z)
-
-
-def _judged(changes: Sequence[Change]) -> list[Change]:
-    """Which changes are surely ones, all together (Holm 1979: the k-th smallest p against (1-c)/(m-k))."""
-    chances = [_chance(change) for change in changes]
-    order = sorted(range(len(changes)), key=lambda i: chances[i])
-    sure: set[int] = set()
-    for rank, index in enumerate(order):
-        if chances[index] > (1 - CERTAINTY) / (len(changes) - rank):
-            break
-        sure.add(index)
-    return [change.model_copy(update={"beyond_noise": i in sure}) for i, change in enumerate(changes)]
-
-
-def _chance(change: Change) -> float:
-    """Two-sided p-value of no change."""
-    error = _error(change.ratio)
-    distance = abs(math.log(change.ratio.value))
-    return float(2 * ndtr(-distance / error)) if error else float(distance == 0)
-
-
-def _order(change: Change) -> tuple[int, float]:
-    """Regressions by size, then improvements by size, then the rest as it comes."""
-    if not change.beyond_noise:
-        return 2, 0.0
-    size = abs(math.log(change.ratio.value))
-    return (0 if change.worse else 1), -size
+        yield change_of((name, row.load, "accept length"), lengths, 0.0, True)
 
 
 def _conditions(report: StudyReport) -> Conditions:

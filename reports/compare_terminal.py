@@ -8,7 +8,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from reports.compare import Change, Comparison
+from reports.changes import Change
+from reports.compare import Comparison
 from reports.tables import short
 from sweeper.records import Interval
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reports.compare import Change, Comparison, compare, launch_noise
+from reports.changes import Change
+from reports.compare import Comparison, compare, launch_noise
 from reports.study_report import CheckRow, StudyReport, TrialRow
 from sweeper.cli.compare import share
 from sweeper.errors import SweeperError
