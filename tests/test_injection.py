@@ -98,7 +98,9 @@ def test_no_code_loads_pickles_or_yaml_objects() -> None:
             if isinstance(node, ast.Import):
                 names = [alias.name.partition(".")[0] for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
-                names = [(node.module or "").partition(".")[0]]
+                # The name of torch.load's complaint loads nothing.
+                complaint = node.module == "pickle" and [n.name for n in node.names] == ["UnpicklingError"]
+                names = [] if complaint else [(node.module or "").partition(".")[0]]
             elif isinstance(node, ast.Call):
                 words = {k.arg: ast.unparse(k.value) for k in node.keywords}
                 called = name_of(node.func)

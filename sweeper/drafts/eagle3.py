@@ -9,9 +9,9 @@ Shapes: B sequences, T positions, h hidden size, A captured layers, V draft voca
 """
 
 import json
-import pickle
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -210,7 +210,7 @@ def _read_tensors(directory: Path) -> dict[str, Tensor]:
         if not tensors:
             for path in sorted(directory.glob("pytorch_model*.bin")):
                 tensors |= torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, pickle.UnpicklingError, SafetensorError) as error:
+    except (OSError, RuntimeError, UnpicklingError, SafetensorError) as error:
         raise Eagle3Error(f"{directory}: its weights cannot be read: {error}") from None
     if not tensors:
         raise Eagle3Error(f"{directory}: holds no weights (*.safetensors or pytorch_model.bin)")

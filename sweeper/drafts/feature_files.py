@@ -15,10 +15,10 @@ Other keys are ignored. Files are read with ``weights_only=True``: nothing in th
 from __future__ import annotations
 
 import gzip
-import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import IO, Any, cast
 
 import torch
@@ -132,7 +132,7 @@ def _load(path: Path) -> dict[str, Tensor]:
     try:
         with opener(path, "rb") as file:
             content = torch.load(cast(IO[bytes], file), map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+    except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
         raise FeatureFileError(
             f"{path}: cannot be read as tensors alone: {str(error).splitlines()[0]}"
         ) from None
