@@ -8,7 +8,7 @@ import pandas as pd
 
 from reports.headline import headline, in_words
 from reports.reproduce import reproduce
-from reports.sections import baseline, break_evens, choices, conditions, overrides, shortfalls
+from reports.sections import baseline, break_evens, choices, conditions, costs, overrides, shortfalls
 from reports.study_report import StudyReport
 from reports.tables import ranking
 from reports.validity import validity
@@ -29,6 +29,7 @@ def markdown_report(report: StudyReport) -> str:
         (f"Ranking by speedup at {in_words(report.objective_loads)}", ranking(report)),
         ("Break-even", break_evens(report)),
         ("What would make the others pay", shortfalls(report)),
+        ("What a verify round costs", costs(report)),
         ("Requested and effective", overrides(report)),
     )
     for title, frame in tables:

@@ -150,3 +150,40 @@ def pins(report: StudyReport) -> pd.DataFrame:
             for pin in report.pins
         ]
     )
+
+
+def drafts(report: StudyReport) -> pd.DataFrame:
+    """One row per draft and finding of preflight; one per draft without any."""
+    rows = []
+    for draft in report.preflight:
+        name = f"{draft.algorithm} {draft.draft}"
+        about = {"draft": name, "is": draft.format, "reads": draft.reads or "-"}
+        rows += [
+            about
+            | {
+                "finding": f"{finding.level.value} {finding.rule}",
+                "what": f"{finding.where}: {finding.what}",
+                "what to do": finding.do,
+            }
+            for finding in draft.findings
+        ]
+        if not draft.findings:
+            rows.append(about | {"finding": "nothing found", "what": "", "what to do": ""})
+    return pd.DataFrame(rows)
+
+
+def costs(report: StudyReport) -> pd.DataFrame:
+    """The fitted costs, in ms, per algorithm and load."""
+    rows: list[dict[str, str]] = []
+    for fit in report.step_times:
+        row = {"algorithm": fit.algorithm, "load": fit.load}
+        for cost in fit.costs:
+            between = cost.interval_ms
+            row[f"{cost.term}, ms"] = f"{cost.ms:.2f}" + (
+                f" [{between.low:.2f}, {between.high:.2f}]" if between else ""
+            )
+        row["scatter"] = f"{100 * fit.scatter:.1f} %" if fit.scatter is not None else "?"
+        row["configs"] = str(fit.measurements)
+        row["draft/verify apart"] = "yes" if fit.separable else "no, needs trees"
+        rows.append(row)
+    return pd.DataFrame(rows).fillna("-")

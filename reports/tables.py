@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pandas as pd
 
-from reports.study_report import StudyReport, TrialRow
+from reports.study_report import LoadRow, StudyReport, TrialRow
 from sweeper.records import Interval
+from sweeper.step_time import StepTimeSplit
 
 CONFIG = "steps/topk/draft tokens"
-INTERVALS = ("output_tok_s", "speedup", "confirmed", "accept_length")
+INTERVALS = ("output_tok_s", "speedup", "confirmed", "accept_length", "drift")
 
 
 def ranking(report: StudyReport) -> pd.DataFrame:
@@ -85,14 +88,32 @@ def long_table(report: StudyReport) -> pd.DataFrame:
             "start_s": trial.start_s,
             "measure_s": trial.measure_s,
         }
-        for load in trial.loads:
-            numbers = load.model_dump(exclude={*INTERVALS, "notes"}, mode="json")
-            numbers["notes"] = "; ".join(load.notes)
-            for name in INTERVALS:
-                interval = getattr(load, name)
-                for end, heading in (("value", name), ("low", f"{name}_low"), ("high", f"{name}_high")):
-                    numbers[heading] = getattr(interval, end) if interval else None
-            rows.append(common | numbers)
+        rows += [common | _numbers(load) for load in trial.loads]
         if not trial.loads:
             rows.append(common)
     return pd.DataFrame(rows)
+
+
+def _numbers(load: LoadRow) -> dict[str, object]:
+    """A load's numbers, each in a cell of its own: intervals as three, parts of a verify round in ms."""
+    nested = {
+        *INTERVALS,
+        "notes",
+        "histogram",
+        "marginal_acceptance",
+        "conditional_acceptance",
+        "shortfall",
+        "split",
+    }
+    numbers: dict[str, object] = load.model_dump(exclude=nested, mode="json")
+    numbers["notes"] = "; ".join(load.notes)
+    numbers["histogram"] = " ".join(map(str, load.histogram))
+    for name in INTERVALS:
+        interval = getattr(load, name)
+        for end, heading in (("value", name), ("low", f"{name}_low"), ("high", f"{name}_high")):
+            numbers[heading] = getattr(interval, end) if interval else None
+    for part in fields(StepTimeSplit):
+        seconds = getattr(load.split, part.name) if load.split else None
+        numbers[f"{part.name.removesuffix('_s')}_ms"] = None if seconds is None else 1000 * seconds
+    numbers["needed_acceptance"] = load.shortfall.needed_acceptance if load.shortfall else None
+    return numbers

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from reports.headline import headline, in_words
 from reports.preflight import finding_line
-from reports.sections import baseline
+from reports.sections import baseline, costs
 from reports.study_report import LoadRow, StudyReport
 from reports.tables import acceptance, ranking, short
 from sweeper.records import Load
@@ -31,7 +31,7 @@ def print_report(report: StudyReport, console: Console) -> None:
     for note in report.prompt_notes:
         console.print(f"Prompts: {escape(note)}", highlight=False, soft_wrap=True)
     objective = in_words(report.objective_loads)
-    for title, table in (
+    tables = [
         ("Baseline: no speculation", baseline_table(report)),
         (
             f"Ranking by speedup at {objective}: output tok/s over the baseline's",
@@ -41,7 +41,12 @@ def print_report(report: StudyReport, console: Console) -> None:
             "Accept length, and in brackets the one above which the config pays there",
             acceptance_table(report),
         ),
-    ):
+    ]
+    if report.step_times:
+        tables.append(
+            ("What a verify round costs: round + step·s + token·n + branch·k·s", cost_table(report))
+        )
+    for title, table in tables:
         console.print(f"\n[bold]{title}[/]", highlight=False)
         console.print(table)
     sections = (
@@ -61,6 +66,12 @@ def print_report(report: StudyReport, console: Console) -> None:
 def baseline_table(report: StudyReport) -> Table:
     frame = baseline(report)
     return _framed(frame, [dict.fromkeys(frame.columns, "")] * len(frame))
+
+
+def cost_table(report: StudyReport) -> Table:
+    """Where the time of a verify round goes, per algorithm and load; docs/reports.md says how to read it."""
+    frame = costs(report)
+    return _framed(frame, [{}] * len(frame))
 
 
 def ranking_table(report: StudyReport) -> Table:

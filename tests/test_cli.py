@@ -100,9 +100,14 @@ def test_a_sweep_with_faults_from_start_to_export(write_study: WriteStudy) -> No
     assert failed.user_attrs["record"]["failure"]["log_tail"]
     assert "mat1 and mat2" in (run / "logs" / f"trial-{failed.number:04d}.log").read_text()
 
+    page = (run / "report" / "report.html").read_text()
+    assert "mat1 and mat2" in page
+    assert "DRAFT_INCOMPATIBLE" in (run / "report" / "summary.md").read_text().replace("\\_", "_")
     complete = [t for t in trials(path) if t.state == TrialState.COMPLETE]
+    assert len({t.user_attrs["server"] for t in complete}) == 1
     for trial in complete:
         assert trial.user_attrs["outputs_equal"] is True
+        assert set(trial.intermediate_values) == {1, 4}
         assert trial.value == pytest.approx(trial.user_attrs["speedup c=1"], abs=1e-3)
         rows = pd.read_parquet(run / "requests" / f"trial-{trial.number:04d}.parquet")
         assert set(rows.load) == {"c=1", "c=4"}

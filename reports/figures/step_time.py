@@ -41,23 +41,6 @@ def step_time_charts(report: StudyReport) -> ChartGroup:
     return ChartGroup("step-time", CAPTION, charts)
 
 
-def cost_table(report: StudyReport) -> pd.DataFrame:
-    """The fitted costs, in ms, per algorithm and load."""
-    rows: list[dict[str, str]] = []
-    for fit in report.step_times:
-        row = {"algorithm": fit.algorithm, "load": fit.load}
-        for cost in fit.costs:
-            between = cost.interval_ms
-            row[f"{cost.term}, ms"] = f"{cost.ms:.2f}" + (
-                f" [{between.low:.2f}, {between.high:.2f}]" if between else ""
-            )
-        row["scatter"] = f"{100 * fit.scatter:.1f} %" if fit.scatter is not None else "?"
-        row["configs"] = str(fit.measurements)
-        row["drafting apart from verifying"] = "yes" if fit.separable else "no, needs trees"
-        rows.append(row)
-    return pd.DataFrame(rows).fillna("-")
-
-
 Cells = Sequence[tuple[TrialRow, LoadRow, StepTimeSplit]]
 
 

@@ -20,7 +20,7 @@ from reports.figures.chart import ChartGroup
 from reports.figures.landscape import acceptance_maps, speed_maps
 from reports.figures.progress import search_chart, timeline_chart
 from reports.figures.speedup import speedup_charts
-from reports.figures.step_time import cost_table, step_time_charts
+from reports.figures.step_time import step_time_charts
 from reports.headline import headline, in_words
 from reports.html.trial_lines import trial_lines
 from reports.reproduce import reproduce
@@ -30,6 +30,8 @@ from reports.sections import (
     checks,
     choices,
     conditions,
+    costs,
+    drafts,
     overrides,
     pins,
     shortfalls,
@@ -67,10 +69,11 @@ def html_report(report: StudyReport) -> str:
             "choices": choices(report),
             "break_evens": break_evens(report),
             "shortfalls": shortfalls(report),
-            "costs": cost_table(report),
+            "costs": costs(report),
             "overrides": overrides(report),
             "checks": checks(report),
             "pins": pins(report),
+            "drafts": drafts(report),
         },
         groups={group.id: group for group in groups},
         figures=_figures(groups),

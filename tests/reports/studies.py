@@ -9,6 +9,7 @@ from reports.study_report import BaselineRow, CheckRow, LoadRow, StudyReport, Tr
 from reports.trial_rows import break_evens
 from sweeper.acceptance import conditional_acceptance, expected_accept_length, marginal_acceptance
 from sweeper.breakeven import break_even_accept_length
+from sweeper.drafts.preflight.findings import DraftReport, Finding, Level
 from sweeper.records import EndedBy, Interval, OutputComparison, Pin
 from sweeper.speculation import SpeculationConfig
 
@@ -146,6 +147,24 @@ def study(
         checks=[CheckRow(when="start", server="node-1/0", drift=around(0.99), beyond_tolerance=False)],
         noise_floor=OutputComparison(16, 16, (), 0.001),
         trials=trials,
+        preflight=[
+            DraftReport("full", "EAGLE3", "/models/full", "SpecForge EAGLE3", "layers 2, 16, 29"),
+            DraftReport(
+                "early",
+                "EAGLE3",
+                "/models/early",
+                "SpecForge EAGLE3",
+                findings=(
+                    Finding(
+                        Level.SILENT,
+                        "rope",
+                        "theta 10000, the target has 500000",
+                        "config.json",
+                        "train again",
+                    ),
+                ),
+            ),
+        ],
         skipped={"EAGLE3 full 6/4/40": "fails as trial 27 did"},
         pins=[Pin("max-running-requests", 16, "the highest concurrency measured")],
         confounders=["disable_overlap_schedule is True, False without speculation (27 trials)"],

@@ -13,7 +13,7 @@ def test_the_summary_has_the_verdict_and_tables_that_parse() -> None:
     text = markdown_report(study())
     html = MarkdownIt("commonmark").enable("table").render(text)
     assert "<h1>planted: Deploy EAGLE3 full" in html
-    assert html.count("<table>") == 6
+    assert html.count("<table>") == 7
     assert "<li>Not equal on both arms: disable_overlap_schedule is True" in html
 
 

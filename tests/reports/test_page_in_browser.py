@@ -28,6 +28,7 @@ SECTIONS = (
     "search",
     "trials",
     "effective",
+    "drafts",
     "fair",
     "reproduce",
 )
