@@ -61,9 +61,17 @@ def run_probe(job: ProbeJob, progress: Progress) -> list[ProbeReport]:
     """
     if job.features is not None:
         return [_probe_features(job, name, path, progress) for name, path in job.drafts.items()]
-    target = Target.load(str(local_checkpoint(job.study.engine.model)), device())
+    target = _target(job.study)
     texts = _texts(target, job.study, job.prompts, progress)
     return [_probe_target(job, target, texts, (name, path), progress) for name, path in job.drafts.items()]
+
+
+def _target(study: StudyConfig) -> Target:
+    """The study's target, which ends its outputs where the study's server would."""
+    target = Target.load(str(local_checkpoint(study.engine.model)), device())
+    if study.workload.ignore_eos:
+        target.end_tokens = frozenset()
+    return target
 
 
 def _texts(target: Target, study: StudyConfig, count: int, progress: Progress) -> list[Continuation]:
@@ -144,7 +152,7 @@ def run_map(job: MapJob, progress: Progress) -> AcceptanceMap:
         SweeperError: target, drafts or prompts cannot be read, or do not belong together.
     """
     directory = local_checkpoint(job.study.engine.model)
-    target = Target.load(str(directory), device())
+    target = _target(job.study)
     prompts = prompts_of(job.study, job.prompts)
     length = job.study.workload.max_new_tokens
     texts = continued(target, prompts, length, _stage(progress, "the target's own outputs", len(prompts)))

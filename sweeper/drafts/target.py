@@ -66,6 +66,7 @@ class Target:
         except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
             raise TargetError(f"target {checkpoint}: transformers cannot load it: {error}") from None
         placed: Any = model
+        placed.generation_config.eos_token_id = None  # `greedy` says where an output ends
         return cls(placed.to(device).eval().requires_grad_(False), tokenizer, end_tokens(checkpoint))
 
     @property
@@ -98,7 +99,7 @@ class Target:
     def greedy(
         self, prompts: Sequence[Sequence[int]], max_new_tokens: int, progress: Progress | None = None
     ) -> list[list[int]]:
-        """The target's own continuation of each prompt, its end-of-sequence token included."""
+        """The target's own continuation of each prompt, up to and including one of ``end_tokens``."""
         order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
         outputs: dict[int, list[int]] = {}
         for begin in range(0, len(order), _PROMPTS_AT_ONCE):
