@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 REPOSITORY = Path(__file__).parent.parent
 WIDE = {"COLUMNS": "160", "TTY_COMPATIBLE": "0"}
-"""A wide terminal that is none, however the tests themselves are started."""
+"""A wide terminal that is none, however the tests themselves are started; conftest.py sets it."""
 
 Done = subprocess.CompletedProcess[str]
 
@@ -24,7 +24,6 @@ def sweeper(*words: str) -> Done:
     A process of its own would first import for seconds. What the command does with signals and at its interpreter's
     end needs ``sweeper_process``.
     """
-    os.environ.update(WIDE)  # before the consoles are made
     from sweeper.cli import app
 
     before = signal.getsignal(signal.SIGTERM)
@@ -56,10 +55,21 @@ def servers(*words: str) -> list[psutil.Process]:
     """Running SGLang launchers (or stand-ins) whose command line holds all of ``words``."""
     found = []
     for process in psutil.process_iter(["cmdline"]):
-        command = process.info["cmdline"] or []
+        command = _words(process.info["cmdline"] or [])
         if command[1:3] == ["-m", "sglang.launch_server"] and all(w in " ".join(command) for w in words):
             found.append(process)
     return found
+
+
+def value_of(flag: str, server: psutil.Process) -> str:
+    """What a launcher was given for ``flag``."""
+    words = _words(server.cmdline())
+    return words[words.index(flag) + 1]
+
+
+def _words(command: list[str]) -> list[str]:
+    """On the test bed a launcher's command line is one string, like a title."""
+    return " ".join(command).split()
 
 
 def scheduler_of(server: psutil.Process) -> psutil.Process:

@@ -16,10 +16,13 @@ from sweeper.config import StudyConfig
 from sweeper.study_file import load_study_file
 from sweeper.testbed.environment import cache_dir
 from tests.checkpoints import write_eagle3
+from tests.command_line import WIDE
 
 if TYPE_CHECKING:
     from tests.actors.nodes import Nodes
 
+# Before a test imports the consoles, which look once.
+os.environ.update(WIDE)
 # Ray gives up on its own start after 30 s, which two busy cores may well need.
 os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")
 

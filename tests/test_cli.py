@@ -210,9 +210,15 @@ def a_hundred_times_as_fast(r: RequestRecord) -> RequestRecord:
 
 @on_shared_ray
 def test_a_hopeless_config_is_pruned_and_what_it_gave_is_kept(write_study: WriteStudy) -> None:
-    """A chain of 60 draft steps is slower than none; its second load is never measured."""
+    """A chain of 60 draft steps on a slow server is slower than none; its second load is never measured."""
     path = write_study(
-        space={"grids": [{"algorithm": "EAGLE3", "drafts": "a", "num_steps": [60, 3]}]},
+        engine={"env": {"FAKE_FAULTS": '{"draft_b": "slow"}'}},
+        space={
+            "grids": [
+                {"algorithm": "EAGLE3", "drafts": "b", "num_steps": 60},
+                {"algorithm": "EAGLE3", "drafts": "a", "num_steps": 3},
+            ]
+        },
         search={"prune": True},
         resources={"max_servers": 1},
     )

@@ -90,9 +90,11 @@ def load_point(data: LoadData, expected: Expectation) -> LoadPoint:
     rounds = np.array([_steps(r, expected.speculates) for r in requests], float)
     if not rounds.sum():
         raise FailedLoadError("no request went beyond its first token: nothing to measure a step by")
+    stepped = rounds > 0
+    streamed = stepped & ~np.array([_in_one_piece(r) for r in requests])
+    timed, decoding = (streamed, e2e - ttft) if streamed.any() else (stepped, e2e)
     steady = stretches(requests, data.load)
     drift, unstable = _drift(steady, expected.drift_tolerance)
-    stepped = rounds > 0
     prompt_tokens = sum(r.prompt_tokens for r in requests)
     return LoadPoint(
         load=data.load,
@@ -102,9 +104,9 @@ def load_point(data: LoadData, expected: Expectation) -> LoadPoint:
         window_s=sum(visit.seconds for visit in steady),
         accept_length=ratio((tokens - 1)[stepped], rounds[stepped]).interval,
         histogram=add_histograms(r.histogram for r in requests if r.histogram),
-        step_time_s=float((e2e - ttft).sum() / rounds.sum()),
+        step_time_s=float(decoding[timed].sum() / rounds[timed].sum()),
         ttft_s=quantiles(ttft),
-        tpot_s=quantiles((e2e - ttft)[tokens > 1] / (tokens - 1)[tokens > 1]),
+        tpot_s=quantiles(decoding[timed] / (tokens - 1)[timed]),
         e2e_s=quantiles(e2e),
         ended_by=data.ended_by,
         drift=drift,
@@ -214,8 +216,21 @@ def require_clean(requests: Sequence[RequestRecord], expected: Expectation) -> N
         raise FailedLoadError(f"{len(mute)} requests came without speculation counters: no accept length")
 
 
+def _in_one_piece(request: RequestRecord) -> bool:
+    """Whether the whole stream came at once: then nothing is known of the time between its tokens."""
+    return request.completion_tokens > 1 and len(set(request.arrival_s)) == 1
+
+
 def _stream_notes(requests: Sequence[RequestRecord], expected: Expectation) -> tuple[str, ...]:
     """Says where the stream's chunks are not the server's steps; the token counts are right all the same."""
+    whole = sum(map(_in_one_piece, requests))
+    if whole > MOST_MERGED * len(requests):
+        known = "those of the others" if whole < len(requests) else "upper bounds"
+        return (
+            f"ONE PIECE: {whole / len(requests):.0%} of the answers came all at once, so that their time to first "
+            f"token is the whole time, and step times are {known}; the client was starved, or something between server "
+            "and client gathers the stream",
+        )
     later = [n for r in requests for n in r.arrival_tokens[1:]]
     merged = sum(n > expected.most_per_step for n in later)
     if merged <= MOST_MERGED * len(later):

@@ -22,7 +22,7 @@ from sweeper.study_file import load_study_file
 from sweeper.surroundings import NO_CANDIDATE
 from sweeper.trial_order import TrialOrder
 from tests.actors.nodes import Nodes, add, fake_nvidia_smi, idle, plan_of, results, until
-from tests.command_line import servers
+from tests.command_line import servers, value_of
 from tests.conftest import WriteStudy
 
 pytestmark = [pytest.mark.xdist_group("one Ray"), pytest.mark.timeout(300)]
@@ -93,7 +93,11 @@ def test_what_can_never_be_placed_is_an_error_that_names_what_there_is(write_stu
 
 def test_servers_share_nodes_but_nothing_else(write_study: WriteStudy, nodes: Nodes) -> None:
     """Four servers with a GPU each on two nodes with two."""
-    study = load_study_file(write_study(engine=GPU_STUDY))
+    slow = {
+        **GPU_STUDY,
+        "env": {"FAKE_FAULTS": '{"": "slow"}'},
+    }  # until all are up
+    study = load_study_file(write_study(engine=slow, workload={"max_new_tokens": 64}))
     with nodes({"num_gpus": 2, "env": {"FAKE_GPUS": "a"}}, {"num_gpus": 2, "env": {"FAKE_GPUS": "b"}}):
         with ServerPool(plan_of(study)) as pool:
             assert pool.size() == 4
@@ -104,7 +108,7 @@ def test_servers_share_nodes_but_nothing_else(write_study: WriteStudy, nodes: No
             running = until(
                 lambda: len(servers(study.engine.model)) == 4 and servers(study.engine.model), "4"
             )
-            ports = {s.cmdline()[s.cmdline().index("--port") + 1] for s in running}
+            ports = {value_of("--port", s) for s in running}
             visible = sorted((s.environ()["FAKE_GPUS"], s.environ()["CUDA_VISIBLE_DEVICES"]) for s in running)
             done = results(pool, 4)
         assert visible == [("a", "0"), ("a", "1"), ("b", "0"), ("b", "1")]

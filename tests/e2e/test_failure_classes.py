@@ -31,7 +31,7 @@ from sweeper.surroundings import NO_CANDIDATE
 from sweeper.trial import run_trial
 from sweeper.trial_order import TrialOrder, TrialPlan, Watch
 from sweeper.workload.prompts import plan_prompts, read_conversations
-from tests.command_line import scheduler_of, servers
+from tests.command_line import scheduler_of, servers, value_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
@@ -251,7 +251,7 @@ def test_faults_of_a_serving_server(plan: TrialPlan, tmp_path: Path, monkeypatch
     record = {}
 
     def second(server: psutil.Process) -> None:
-        port = int(server.cmdline()[server.cmdline().index("--port") + 1])
+        port = int(value_of("--port", server))
         with fixed_port(monkeypatch, port):
             record["second"] = launch(plan, Case(FailureClass.PORT), tmp_path / "second.log").record
         scheduler_of(server).kill()

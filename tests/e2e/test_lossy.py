@@ -18,7 +18,7 @@ import requests
 import yaml
 from optuna.trial import FrozenTrial
 
-from tests.command_line import servers, start_sweeper, sweeper
+from tests.command_line import servers, start_sweeper, sweeper, value_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -49,8 +49,7 @@ def replace_weights(driver: subprocess.Popen[bytes], weights: Path) -> None:
         assert driver.poll() is None
         for server in servers("--speculative-algorithm NGRAM"):
             if any(c.status == psutil.CONN_LISTEN for c in server.net_connections("tcp")):
-                words = server.cmdline()
-                port, key = (words[words.index(flag) + 1] for flag in ("--port", "--api-key"))
+                port, key = (value_of(flag, server) for flag in ("--port", "--api-key"))
                 answer = requests.post(
                     f"http://127.0.0.1:{port}/update_weights_from_disk",
                     json={"model_path": str(weights)},

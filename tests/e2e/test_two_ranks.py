@@ -18,7 +18,7 @@ from sweeper.surroundings import NO_CANDIDATE
 from sweeper.trial_order import TrialOrder, TrialPlan
 from sweeper.workload.prompts import plan_prompts, read_conversations
 from tests.actors.nodes import Nodes, add, idle, results, until
-from tests.command_line import servers
+from tests.command_line import servers, value_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -65,7 +65,7 @@ def over_nodes(plan: TrialPlan) -> TrialPlan:
 def ranks(plan: TrialPlan) -> dict[int, psutil.Process]:
     """The launchers that run, by rank."""
     found = servers(plan.study.engine.model, "--nnodes 2")
-    return {int(p.cmdline()[p.cmdline().index("--node-rank") + 1]): p for p in found}
+    return {int(value_of("--node-rank", p)): p for p in found}
 
 
 def serving(pool: ServerPool, plan: TrialPlan, tag: str) -> dict[int, psutil.Process]:

@@ -171,6 +171,23 @@ def _gathered(record: RequestRecord, size: int) -> tuple[int, ...]:
     return tuple(counts)
 
 
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_answers_that_came_in_one_piece_are_named_and_time_no_step(share: float) -> None:
+    """So reads a client that got no processor for longer than an answer takes."""
+    records = requests(Engine(), 32, seed=1)
+    starved = [
+        replace(r, first_token_s=r.done_s, arrival_s=(r.done_s,) * len(r.arrival_s))
+        for r in records[: int(32 * share)]
+    ]
+    found = point(starved + records[int(32 * share) :])
+    assert f"ONE PIECE: {share:.0%}" in found.notes[0]
+    true = point(records)
+    if share < 1:
+        assert found.step_time_s == pytest.approx(true.step_time_s, rel=0.1)
+    else:
+        assert true.step_time_s < found.step_time_s < 1.5 * true.step_time_s
+
+
 def test_text_after_the_end_is_named_with_its_share() -> None:
     (note,) = after_the_end({"a": (5, 2, 7, 7), "b": (5, 6, 7, 8)}, frozenset({2}))
     assert "25% of the output tokens come after an end of sequence" in note

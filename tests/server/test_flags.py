@@ -34,7 +34,14 @@ def test_every_flag_that_a_launch_sets_exists_in_the_release(version: str, write
     setup = EngineSetup(version, table(version), shared_pins(study, version))
     assert set(server_flags(study, NO_SPECULATION, setup)) <= setup.flags.names  # type: ignore[union-attr]
     asked = [
-        algorithm.request("a", {p.name: p.default or 4 for p in algorithm.parameters if not p.choices})
+        algorithm.request(
+            "a",
+            {
+                p.name: p.default or ("1:4" if p.name == "adaptive" else 4)
+                for p in algorithm.parameters
+                if not p.choices
+            },
+        )
         for algorithm in ALGORITHMS.values()
         if Context(version).within(algorithm.since, "")
     ]

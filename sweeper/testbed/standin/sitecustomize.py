@@ -6,6 +6,7 @@ them would import torch, transformers and SGLang again: some 18 s of a core, mos
 
 import importlib.util
 import multiprocessing
+import sys
 
 _set_start_method = multiprocessing.set_start_method
 
@@ -16,8 +17,9 @@ def _fork_instead_of_spawn(method: str | None, force: bool = False) -> None:
 
 multiprocessing.set_start_method = _fork_instead_of_spawn
 
-if importlib.util.find_spec("setproctitle"):
+if sys.orig_argv[1:2] == ["-m"] and importlib.util.find_spec("setproctitle"):
     import setproctitle
 
     # It finds the place of a title only as long as nothing was added to the environment, and SGLang adds much to it.
+    # From here on the launcher's command line reads as one string.
     setproctitle.getproctitle()
