@@ -138,6 +138,8 @@ def _run(config: StudyConfig, ray_address: str | None, wishes: Wishes) -> None:
                 sweep.drive()
             except KeyboardInterrupt:
                 interrupted = True
+                if not driver.run.study_file.is_file():
+                    raise  # so early that there is nothing to report
             tell(summary(replace(sweep.trials.tally(), stage="", eta_s=None)))
         _conclude(config, driver.run, wishes.allow_lossy)
     if interrupted:
