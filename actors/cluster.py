@@ -45,6 +45,8 @@ def cluster(address: str | None, config: StudyConfig) -> Iterator[None]:
     """
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    # For the cluster that starts here: servers and the clients that measure them at everybody's priority, not 15 below.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     common: dict[str, Any] = {
         "log_to_driver": False,
         "logging_level": logging.ERROR,

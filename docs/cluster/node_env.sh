@@ -11,6 +11,9 @@ if [ -r "$HOME/.config/sweeper/secrets.env" ]; then . "$HOME/.config/sweeper/sec
 # Only who has the token of ~/.ray/auth_token, the same on all nodes, may run code on the cluster.
 export RAY_AUTH_MODE=token
 
+# Servers, and the clients that measure them, run at the priority of everything else; Ray would take theirs down by 15.
+export RAY_worker_niceness=0
+
 # Checkpoints: on a file system that all nodes share, one download serves them all.
 export HF_HOME="${HF_HOME:-$HOME/.cache/huggingface}"
 
