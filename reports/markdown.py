@@ -41,6 +41,8 @@ def markdown_report(report: StudyReport) -> str:
             f"One config for all loads: {_text(report.single_best.config)}, which gives up at most {worst:.0f} % of "
             "the best speed at any of them."
         )
+    if report.search:
+        parts.append(f"Search: {_text(str(report.search))}.")
     parts += _validity(report)
     parts.append("## Reproduce")
     parts += [f"{what}:\n\n{_fenced(command)}" for what, command in reproduce(report)]

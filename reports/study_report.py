@@ -29,6 +29,7 @@ from sweeper.config import StudyConfig
 from sweeper.drafts.preflight.findings import DraftReport
 from sweeper.findings import Findings, stored_findings
 from sweeper.records import BaselineCheck, LoadPoint, OutputComparison, Pin, TrialRecord
+from sweeper.search.prospect import Prospect, prospect_of
 from sweeper.stored_study import notices_of, objective_loads_of, preflight_of, prompt_notes_of, skipped_of
 from sweeper.verdict import Contender, winner
 
@@ -83,6 +84,10 @@ class StudyReport(Row):
     single_best: SingleChoice | None = Field(None, description="the config of least regret over all loads")
     step_times: list[StepTimeRow] = Field([], description="what a verify round costs, by shape")
     timeline: list[SpanRow] = Field([], description="every launch whose times are known, in order")
+    search: Prospect | None = Field(
+        None,
+        description="what more launches would gain, by the structural model; null: the search has not ended",
+    )
     notices: list[str] = Field([], description="what the cluster did that a reader should know")
     created_at: str
 
@@ -148,6 +153,7 @@ def build_report(
         single_best=single_choice(able, loads, tie) if able else None,
         step_times=step_time_rows(models),
         timeline=spans(found, trials),
+        search=prospect_of(study.user_attrs),
         notices=list(notices_of(study.user_attrs)),
         created_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
     )

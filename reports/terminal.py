@@ -59,6 +59,8 @@ def print_report(report: StudyReport, console: Console) -> None:
     )
     for line in (line for section in sections for line in section(report)):
         console.print(line, highlight=False, soft_wrap=True)
+    if report.search:
+        console.print(f"\n[bold]Search[/]\n  {escape(str(report.search))}", highlight=False, soft_wrap=True)
     console.print()
     console.print(verdict(report), highlight=False, soft_wrap=True)
 

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sweeper.config import StudyConfig
 from sweeper.drafts.preflight import DraftReport, failing, preflight
+from sweeper.drives import inside_job, run_path
 from sweeper.errors import SweeperError
 from sweeper.records import Interval, Pin
 from sweeper.releases import NEWEST_KNOWN, warning_about
@@ -117,6 +118,16 @@ def local_setup(config: StudyConfig) -> tuple[EngineSetup, list[str]]:
         return setup, [f"flags of engine.extra_args were not looked up: {error}"]
 
 
+def _about_prior_knowledge(config: StudyConfig, space: Enumeration) -> list[str]:
+    """Raises SweeperError where ``search.warm_start`` or ``search.acceptance_map`` cannot be used."""
+    if config.search.sampler != "structural":
+        return []
+    from sweeper.search.earlier import known_beforehand
+
+    configs = [candidate.effective for candidate in space.candidates]
+    return known_beforehand(config, configs, run_path(config.runs_dir, "", inside_job()))[1]
+
+
 def check_study(config: StudyConfig) -> CheckReport:
     """Everything that can be known without launching a server.
 
@@ -131,7 +142,8 @@ def check_study(config: StudyConfig) -> CheckReport:
         prompts = plan_prompts(config, conversations)
     except CannotRenderHereError as error:
         warnings.append(f"prompts were not rendered, and their number not checked: {error}")
-    make_sampler(config.search, space.candidates)
+    make_sampler(config.search, space.candidates, config.objective_loads)
+    warnings += _about_prior_knowledge(config, space)
     reports = preflight(config, setup, space.candidates)
     left = len(space.candidates) - len(failing(reports, [c.effective for c in space.candidates]))
     command = launch_command(config, space.candidates[0].requested, setup, Address(30000, "KEY"))

@@ -390,7 +390,24 @@ class Measurement(Section):
 class Search(Section):
     """In which order candidates are tried and when to stop."""
 
-    sampler: Literal["tpe", "gp", "random", "grid"] = "tpe"
+    sampler: Literal["structural", "tpe", "gp", "random", "grid"] = Field(
+        "tpe",
+        description="structural: a model of accept length and step time, which ends the search by itself; the others "
+        "know nothing of speculation; see docs/search.md",
+    )
+    min_expected_gain: float = Field(
+        0.01,
+        ge=0,
+        lt=1,
+        description="structural: stop when one more launch is expected to gain less than this share; 0: go on",
+    )
+    warm_start: Annotated[list[str], BeforeValidator(_as_list)] = Field(
+        default_factory=list,
+        description="structural: runs of the same target (names or directories) whose results are prior knowledge",
+    )
+    acceptance_map: str | None = Field(
+        None, description="structural: a file of `sweeper map` for the drafts, as prior knowledge"
+    )
     max_trials: int | None = Field(None, ge=1, description="server launches; default: the whole space")
     seed: int = Field(0, ge=0, le=MAX_SEED)
     objective_load: Annotated[list[int], BeforeValidator(_as_list)] | None = Field(
@@ -404,6 +421,13 @@ class Search(Section):
         description="measure the objective loads first, and skip the others of a config that is surely slower there "
         "than the best one, or than no speculation",
     )
+
+    @model_validator(mode="after")
+    def _has_use_for_prior_knowledge(self) -> Search:
+        given = [name for name in ("warm_start", "acceptance_map") if getattr(self, name)]
+        if given and self.sampler != "structural":
+            raise ValueError(f"{given[0]} needs sampler: structural; {self.sampler} knows nothing of it")
+        return self
 
 
 class Confirmation(Section):

@@ -13,6 +13,8 @@ from sweeper.ending import MAX_ATTEMPTS
 from sweeper.errors import SweeperError
 from sweeper.records import Baseline, BaselineCheck
 from sweeper.resume import missing_raw_data, take_up
+from sweeper.search.earlier import inform
+from sweeper.search.prospect import keep_prospect
 from sweeper.space import Candidate
 from sweeper.stored_study import OBJECTIVE_LOADS, PROMPT_NOTES
 from sweeper.surroundings import Surroundings
@@ -69,6 +71,8 @@ class Sweep:
         self.driver.patience.limit_s = self.config.storage_timeout_s
         self.run.write_study(self.config)
         self.stored.set_preflight(self.plan.preflight)
+        for note in inform(self.trials.sampler, self.stored, self.config, self.run.path.parent):
+            self.driver.patience.say(note)
         self._take_up()
         own = self._baseline_of_finished_trials()
         remeasure = self.wishes.remeasure_baseline
@@ -88,7 +92,9 @@ class Sweep:
         loads = [str(load) for load in self.config.objective_loads]
         self.stored.set(OBJECTIVE_LOADS, loads)
         write_note(self.stored.study, study_note(loads, baseline.record))
-        seen = [*self.trials.to_the_end(baseline, arm), *self._confirm(baseline)]
+        checks = self.trials.to_the_end(baseline, arm)
+        keep_prospect(self.trials.sampler, self.stored, self.config)
+        seen = [*checks, *self._confirm(baseline)]
         tick("checking the baseline")
         arm.check_at_the_end(baseline, seen)
         self.stored.set_checked()

@@ -102,6 +102,12 @@ class _Reader:
             for name, draft in config.space.drafts.items()
         }
         prompts = self._prompts(config.workload.prompts, ("workload", "prompts"))
+        search = config.search
+        if search.acceptance_map:
+            known = self._local(search.acceptance_map, ("search", "acceptance_map"))
+            if not known.is_file():
+                raise self.error(f"no such file: {known}", ("search", "acceptance_map"))
+            search = search.model_copy(update={"acceptance_map": str(known)})
         self._local(config.runs_dir, ("runs_dir",))
         self._local(config.baseline.cache_dir, ("baseline", "cache_dir"))
         return config.model_copy(
@@ -109,6 +115,7 @@ class _Reader:
                 "engine": engine,
                 "space": config.space.model_copy(update={"drafts": drafts}),
                 "workload": config.workload.model_copy(update={"prompts": prompts}),
+                "search": search,
             }
         )
 

@@ -16,8 +16,12 @@ from sweeper.workload.presets import find_preset
 from sweeper.workload.sources import read_conversations
 from sweeper.yaml_file import YamlFile, YamlPath
 
+MAP = "acceptance_map.parquet"
 MAX_BYTES = 100 * 2**20
 """Ray's job server takes no larger working directory: https://docs.ray.io/en/latest/ray-core/handling-dependencies.html"""
+
+PROMPTS: YamlPath = ("workload", "prompts")
+ACCEPTANCE_MAP: YamlPath = ("search", "acceptance_map")
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,12 @@ def package_study(file: Path, to: Path) -> StudyPackage:
         shutil.copyfile(prompts, to / f"prompts{prompts.suffix}")
         workload = config.workload.model_copy(update={"prompts": f"prompts{prompts.suffix}"})
         config = config.model_copy(update={"workload": workload})
+    known = _local_map(config, file)
+    if known:
+        shutil.copyfile(known, to / MAP)
+        config = config.model_copy(
+            update={"search": config.search.model_copy(update={"acceptance_map": MAP})}
+        )
     text = yaml.safe_dump(config.model_dump(mode="json", exclude_none=True), sort_keys=False, width=110)
     (to / "study.yaml").write_text(text, "utf-8")
     _refuse_large(to)
@@ -70,8 +80,9 @@ def package_directory(file: Path, directory: Path) -> StudyPackage:
         raise SweeperError(f"--working-dir {directory}: does not hold the study file {file}") from None
     config = _checked(file)
     prompts = _local_prompts(config, file)
-    if prompts and not prompts.is_relative_to(directory.resolve()):
-        raise _error(file, ("workload", "prompts"), f"{prompts} is not in --working-dir {directory}")
+    for path, where in ((prompts, PROMPTS), (_local_map(config, file), ACCEPTANCE_MAP)):
+        if path and not path.is_relative_to(directory.resolve()):
+            raise _error(file, where, f"{path} is not in --working-dir {directory}")
     return StudyPackage(config, directory, str(inside), _variables(config))
 
 
@@ -92,7 +103,20 @@ def _local_prompts(config: StudyConfig, file: Path) -> Path | None:
         return path
     if Path(text).is_absolute() or find_preset(text):
         return None
-    raise _error(file, ("workload", "prompts"), f"no such file: {path}")
+    raise _error(file, PROMPTS, f"no such file: {path}")
+
+
+def _local_map(config: StudyConfig, file: Path) -> Path | None:
+    """The acceptance map; None where the study has none, and for an absolute path that may be on the cluster."""
+    text = config.search.acceptance_map
+    if not text:
+        return None
+    path = (file.resolve().parent / Path(text).expanduser()).resolve()
+    if path.is_file():
+        return path
+    if Path(text).is_absolute():
+        return None
+    raise _error(file, ACCEPTANCE_MAP, f"no such file: {path}")
 
 
 def _refuse_relative_checkpoints(config: StudyConfig, file: Path) -> None:

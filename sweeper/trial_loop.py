@@ -45,7 +45,7 @@ class TrialLoop:
         self.plan, self.config, self.allow_lossy = plan, plan.study, allow_lossy
         self.driver, self.servers, self.display = around.driver, around.servers, around.display
         self.by_config = {c.effective: c for c in candidates}
-        self.sampler = make_sampler(self.config.search, candidates)
+        self.sampler = make_sampler(self.config.search, candidates, self.config.objective_loads)
         self.study = optuna.create_study(
             study_name=self.config.study,
             storage=self.driver.storage,
@@ -113,7 +113,8 @@ class TrialLoop:
         allowed = self.planned() - self.book.launched()
         if allowed <= 0:
             return 0
-        return min(allowed, self.book.queued() + len(self.sampler.remaining(self.study)))
+        untried = 0 if self.sampler.enough(self.study) else len(self.sampler.remaining(self.study))
+        return min(allowed, self.book.queued() + untried)
 
     def contenders(self) -> list[Contender]:
         """The complete trials that may win: those that keep the target's output, unless a person allows others.

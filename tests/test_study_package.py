@@ -75,3 +75,19 @@ def test_the_code_that_is_sent_has_a_name() -> None:
     release, _, digest = code_identity().partition("+")
     assert release
     assert len(digest) == 12
+
+
+def test_an_acceptance_map_travels_with_its_study(
+    sendable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MODELS", str(tmp_path))
+    study = yaml.safe_load(sendable.read_text())
+    study["search"] = {"sampler": "structural", "acceptance_map": "of_a.map"}
+    sendable.write_text(yaml.safe_dump(study))
+    (tmp_path / "out").mkdir()
+    with pytest.raises(SweeperError, match=r"search.acceptance_map: no such file"):
+        package_study(sendable, tmp_path / "out")
+    (tmp_path / "of_a.map").write_bytes(b"map")
+    package = package_study(sendable, tmp_path / "out")
+    assert package.config.search.acceptance_map == "acceptance_map.parquet"
+    assert (package.directory / "acceptance_map.parquet").read_bytes() == b"map"

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from sweeper import __version__
+from sweeper.cli.bench_search import bench_search
 from sweeper.cli.check import check
 from sweeper.cli.compare import compare
 from sweeper.cli.dashboard import dashboard
@@ -15,6 +16,7 @@ from sweeper.cli.export import export
 from sweeper.cli.jobs import fetch, logs, stop
 from sweeper.cli.leaderboard import leaderboard
 from sweeper.cli.probe import map_, probe
+from sweeper.cli.record import record
 from sweeper.cli.results import report
 from sweeper.cli.run import run
 from sweeper.cli.status import status
@@ -68,6 +70,8 @@ for command in (
     logs,
     stop,
     fetch,
+    record,
+    bench_search,
 ):
     app.command()(command)
 app.command("map")(map_)

@@ -53,7 +53,10 @@ def run(
     Looks at the drafts' files first (preflight, as in `sweeper check`): a draft that cannot be served is left out.
     Measures the baseline (or takes it from the cache, checks it and says so), launches one server per config, measures
     the best ones and the baseline again in turns, and writes everything to runs/NAME/: study.db (Optuna), study.yaml,
-    trials.csv, requests/, logs/, deploy/. Ctrl-C stops the servers and leaves a study that the same command continues.
+    trials.csv, requests/, logs/, deploy/. It ends after search.max_trials launches or the whole space; with
+    `search: {sampler: structural}`, which models what speculation costs and yields, as soon as one more launch promises
+    less than search.min_expected_gain (docs/search.md). Ctrl-C stops the servers and leaves a study that the same
+    command continues.
 
     Examples:
       sweeper run search_spaces/cpu_tiny.yaml

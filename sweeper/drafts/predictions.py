@@ -37,20 +37,34 @@ def mismatches(found: AcceptanceMap, study: StudyConfig) -> list[str]:
     """In what a map's target, drafts and workload differ from a study's; what is not here is not compared."""
     facts = found.facts
     said = []
-    if _differs(study.engine.model, facts.target_fingerprint):
+    if other_target(found, study):
         said.append(
             f"the acceptance map was made with another target ({facts.target}) than {study.engine.model}"
         )
     said += [
         f"the acceptance map was made with another checkpoint of draft {name!r}"
-        for name, draft in study.space.drafts.items()
-        if name in facts.drafts and _differs(draft.path, facts.drafts[name])
+        for name in other_checkpoints(found, study)
     ]
     if Path(study.workload.prompts).name != Path(facts.workload).name:
         said.append(f"the acceptance map was made on other prompts: {facts.workload}")
     if study.workload.temperature > 0:
         said.append("the acceptance map is for greedy decoding; at this temperature accept lengths differ")
     return said
+
+
+def other_target(found: AcceptanceMap, study: StudyConfig) -> bool:
+    """Whether the study's target is here and is not the map's."""
+    return _differs(study.engine.model, found.facts.target_fingerprint)
+
+
+def other_checkpoints(found: AcceptanceMap, study: StudyConfig) -> list[str]:
+    """The study's drafts that are here and are not those that the map knows by these names."""
+    known = found.facts.drafts
+    return [
+        name
+        for name, draft in study.space.drafts.items()
+        if name in known and _differs(draft.path, known[name])
+    ]
 
 
 def _differs(checkpoint: str, fingerprint: str) -> bool:

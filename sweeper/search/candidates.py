@@ -7,18 +7,15 @@ list of remaining candidates and returns the chosen one's parameters.
 
 from __future__ import annotations
 
-import importlib.util
-import math
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from optuna import Study
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
-from optuna.samplers import BaseSampler, GPSampler, TPESampler
+from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
-from sweeper.config import Search
 from sweeper.errors import SweeperError
 from sweeper.newly_ended import NewlyEnded
 from sweeper.space import Candidate
@@ -26,12 +23,6 @@ from sweeper.speculation import SpeculationConfig
 
 REQUEUE = "requeue"
 """User attribute of failed trials that say nothing of their config (driver killed, node lost)."""
-
-TPE_PROPOSALS = 8
-"""How often TPE, whose draws are cheap and differ, may propose before one is moved to the nearest candidate.
-
-GP proposes the maximum of its acquisition function, the same each time, and takes seconds: it is asked once.
-"""
 
 
 def parameters(config: SpeculationConfig, options: Iterable[str] = ()) -> dict[str, Any]:
@@ -163,6 +154,10 @@ class CandidateSampler(BaseSampler):
         """One of ``remaining``, which is not empty."""
         raise NotImplementedError
 
+    def enough(self, study: Study) -> bool:
+        """Whether another launch is not worth its cost, though candidates remain."""
+        return False
+
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         return self.space
 
@@ -194,95 +189,3 @@ class RandomCandidates(CandidateSampler):
 
     def choose(self, study: Study, trial: FrozenTrial, remaining: list[Candidate]) -> Candidate:
         return self.random.choice(remaining)
-
-
-class ModelCandidates(CandidateSampler):
-    """Optuna's own model-based sampler over the box, moved to the nearest remaining candidate.
-
-    While the inner sampler has too few results to model anything it proposes nothing, and the choice is
-    uniform.
-    """
-
-    def __init__(
-        self, inner: BaseSampler, candidates: Sequence[Candidate], seed: int = 0, proposals: int = 1
-    ) -> None:
-        super().__init__(candidates, seed)
-        self.inner = inner
-        self.proposals = proposals
-
-    def reseed_rng(self) -> None:
-        super().reseed_rng()
-        self.inner.reseed_rng()
-
-    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        self.inner.before_trial(study, trial)
-
-    def after_trial(
-        self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
-    ) -> None:
-        self.inner.after_trial(study, trial, state, values)
-
-    def choose(self, study: Study, trial: FrozenTrial, remaining: list[Candidate]) -> Candidate:
-        by_parameters = {tuple(parameters(c.effective, self.options).values()): c for c in remaining}
-        proposal: dict[str, Any] = {}
-        varied = {name: d for name, d in self.space.items() if not d.single()}
-        constant = parameters(remaining[0].effective, self.options)
-        for _ in range(self.proposals):
-            proposal = self.inner.sample_relative(study, trial, varied)
-            if not proposal:
-                return self.random.choice(remaining)
-            proposal = {name: proposal.get(name, constant[name]) for name in self.space}
-            if tuple(proposal.values()) in by_parameters:
-                return by_parameters[tuple(proposal.values())]
-        return min(remaining, key=lambda c: _distance(proposal, parameters(c.effective, self.options)))
-
-
-def _distance(a: dict[str, Any], b: dict[str, Any]) -> float:
-    """1 per differing category, doublings apart for the numbers."""
-    total = 0.0
-    for name, value in a.items():
-        if name not in NUMBERS:
-            total += value != b[name]
-        else:
-            total += abs(math.log2((value + 1) / (b[name] + 1)))
-    return total
-
-
-def _tpe(search: Search, candidates: Sequence[Candidate]) -> CandidateSampler:
-    startup = max(3, min(10, len(candidates) // 4))
-    inner = TPESampler(
-        seed=search.seed,
-        n_startup_trials=startup,
-        multivariate=True,
-        constant_liar=True,
-    )
-    return ModelCandidates(inner, candidates, search.seed, TPE_PROPOSALS)
-
-
-def _gp(search: Search, candidates: Sequence[Candidate]) -> CandidateSampler:
-    missing = [name for name in ("scipy", "torch") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise SweeperError(
-            f"search.sampler: gp needs {' and '.join(missing)}; pip install 'sweeper[gp]', "
-            "or choose tpe, random or grid"
-        )
-    startup = max(3, min(10, len(candidates) // 4))
-    inner = GPSampler(seed=search.seed, n_startup_trials=startup)
-    return ModelCandidates(inner, candidates, search.seed)
-
-
-SAMPLERS: dict[str, Callable[[Search, Sequence[Candidate]], CandidateSampler]] = {
-    "grid": lambda search, candidates: GridCandidates(candidates, search.seed),
-    "random": lambda search, candidates: RandomCandidates(candidates, search.seed),
-    "tpe": _tpe,
-    "gp": _gp,
-}
-
-
-def make_sampler(search: Search, candidates: Sequence[Candidate]) -> CandidateSampler:
-    """The sampler a study file asks for.
-
-    Raises:
-        SweeperError: it needs a package that is not installed.
-    """
-    return SAMPLERS[search.sampler](search, candidates)

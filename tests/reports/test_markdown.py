@@ -6,6 +6,8 @@ import pandas as pd
 from markdown_it import MarkdownIt
 
 from reports.markdown import markdown_report, markdown_table
+from sweeper.search.prospect import Prospect
+from sweeper.speculation import SpeculationConfig
 from tests.reports.studies import study
 
 
@@ -15,6 +17,14 @@ def test_the_summary_has_the_verdict_and_tables_that_parse() -> None:
     assert "<h1>planted: Deploy EAGLE3 full" in html
     assert html.count("<table>") == 7
     assert "<li>Not equal on both arms: disable_overlap_schedule is True" in html
+
+
+def test_the_summary_says_how_sure_the_search_is() -> None:
+    prospect = Prospect(0.004, SpeculationConfig("EAGLE3", "full", 3, 1, 4), 0.91, 7, 177, enough=True)
+    assert (
+        "Search: search stopped after 7 of 177 configs: EAGLE3 full 3/1/4 is within 2 % of the best of all with "
+        "probability 0.91; one more launch would gain 0.4% on average."
+    ) in markdown_report(study().model_copy(update={"search": prospect}))
 
 
 def test_a_cell_cannot_end_its_cell_or_hold_markup() -> None:

@@ -8,7 +8,8 @@ import pytest
 from optuna.trial import TrialState
 
 from sweeper.config import Search, Space
-from sweeper.search.candidates import REQUEUE, SAMPLERS, config_from, make_sampler, parameters
+from sweeper.search.candidates import REQUEUE, config_from, parameters
+from sweeper.search.samplers import SAMPLERS, make_sampler
 from sweeper.space import Candidate, enumerate_space
 from sweeper.stored_trial import config_of
 
