@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sweeper.drives import read_drives
 from sweeper.errors import SweeperError
@@ -22,8 +22,10 @@ from sweeper.run_archive import (
     replace_directory,
 )
 from sweeper.speculation import SpeculationConfig
-from sweeper.stored_trial import Speedups
-from sweeper.surroundings import Display, Tally
+
+if TYPE_CHECKING:
+    from sweeper.stored_trial import Speedups
+    from sweeper.surroundings import Display, Tally
 
 MANIFEST = "manifest.json"
 OBJECT_STORES = ("s3", "gcs", "abfs")

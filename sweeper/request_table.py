@@ -9,8 +9,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from sweeper.errors import SweeperError
 from sweeper.records import RequestRecord
 from sweeper.whole_files import write_whole
@@ -21,6 +19,8 @@ _COUNTS = ("verify_rounds", "accepted_drafts")
 
 def write_requests(path: Path, requests: Sequence[RequestRecord]) -> None:
     """Write all at once or not at all."""
+    import pandas as pd
+
     columns = [field.name for field in fields(RequestRecord)]
     frame = pd.DataFrame({name: [getattr(request, name) for request in requests] for name in columns})
     table = io.BytesIO()
@@ -34,6 +34,8 @@ def read_requests(path: Path) -> tuple[RequestRecord, ...]:
     Raises:
         SweeperError: the file is missing or is no such table.
     """
+    import pandas as pd
+
     try:
         frame = pd.read_parquet(path)
         return tuple(_request(row) for row in frame.to_dict("records"))
@@ -53,4 +55,6 @@ def _request(row: dict[Any, Any]) -> RequestRecord:
 
 
 def _missing(value: object) -> bool:
-    return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
+    return (
+        value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and math.isnan(value))
+    )

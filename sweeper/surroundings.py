@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from sweeper.driver import Driver
 from sweeper.records import Baseline, BaselineCheck, ConfirmationRound, Hardware, TrialRecord, TrialResult
 from sweeper.space import Candidate
 from sweeper.speculation import NO_SPECULATION, SpeculationConfig
-from sweeper.stored_trial import Speedups
-from sweeper.trial_order import TrialOrder
+
+if TYPE_CHECKING:  # Optuna, pandas and SQLAlchemy, of which a server's actor needs none
+    from sweeper.driver import Driver
+    from sweeper.stored_trial import Speedups
+    from sweeper.trial_order import TrialOrder
 
 NO_CANDIDATE = Candidate(NO_SPECULATION, NO_SPECULATION, ())
 

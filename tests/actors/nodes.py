@@ -91,7 +91,7 @@ def plan_of(study: StudyConfig, on_nodes: int = 1) -> TrialPlan:
     )
 
 
-def until(condition: Callable[[], Any], what: str, timeout_s: float = 60) -> Any:
+def until(condition: Callable[[], Any], what: str, timeout_s: float = 180) -> Any:
     """The condition's first true value."""
     deadline = time.monotonic() + timeout_s
     while True:
@@ -102,7 +102,7 @@ def until(condition: Callable[[], Any], what: str, timeout_s: float = 60) -> Any
         time.sleep(0.2)
 
 
-def results(pool: ServerPool, count: int, timeout_s: float = 90) -> dict[str, TrialResult]:
+def results(pool: ServerPool, count: int, timeout_s: float = 240) -> dict[str, TrialResult]:
     """The next results, by tag."""
     found: dict[str, TrialResult] = {}
     deadline = time.monotonic() + timeout_s
@@ -112,6 +112,6 @@ def results(pool: ServerPool, count: int, timeout_s: float = 90) -> dict[str, Tr
     return found
 
 
-def idle(pool: ServerPool, count: int, timeout_s: float = 60) -> list[str]:
+def idle(pool: ServerPool, count: int, timeout_s: float = 180) -> list[str]:
     """Names of the idle servers, once there are so many."""
     return list(until(lambda: len(pool.idle()) >= count and pool.idle(), f"{count} servers", timeout_s))

@@ -19,7 +19,7 @@ from sweeper.surroundings import Surroundings, Tally
 from tests.actors.nodes import Nodes, fake_nvidia_smi, plan_of
 from tests.conftest import WriteStudy
 
-pytestmark = [pytest.mark.xdist_group("one Ray"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group("one Ray"), pytest.mark.timeout(900)]
 
 
 class Silent:

@@ -25,7 +25,7 @@ from tests.actors.nodes import Nodes, add, fake_nvidia_smi, idle, plan_of, resul
 from tests.command_line import servers, value_of
 from tests.conftest import WriteStudy
 
-pytestmark = [pytest.mark.xdist_group("one Ray"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group("one Ray"), pytest.mark.timeout(900)]
 
 H100 = {"GPU": 8.0, "CPU": 96.0, "accelerator_type:H100": 1.0}
 A100 = {"GPU": 4.0, "CPU": 64.0, "accelerator_type:A100": 1.0, "a100_pool": 1.0}

@@ -30,7 +30,7 @@ from sweeper.stored_trial import config_of
 from sweeper.testbed.environment import server_environment
 from tests.command_line import servers, start_sweeper, sweeper
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 KILLED = "--speculative-eagle-topk 4"
 
@@ -96,7 +96,7 @@ def finished(testbed: Path, tmp_path_factory: pytest.TempPathFactory) -> Finishe
     file.write_text(yaml.safe_dump(study))
     process = start_sweeper("run", str(file))
     session = kill_while_serving(process)
-    exit_code = process.wait(timeout=600)
+    exit_code = process.wait(timeout=900)
     storage = f"sqlite:///{path}/runs/real/study.db"
     trials = optuna.load_study(study_name="real", storage=storage).trials
     return Finished(path, trials, exit_code, session)
@@ -104,7 +104,7 @@ def finished(testbed: Path, tmp_path_factory: pytest.TempPathFactory) -> Finishe
 
 def kill_while_serving(driver: Any) -> int:
     """Wait until the tree's server has served a while, then SIGKILL its launcher; returns its session."""
-    deadline = time.monotonic() + 400
+    deadline = time.monotonic() + 900
     while time.monotonic() < deadline:
         assert driver.poll() is None
         for server in servers(KILLED, "--max-running-requests 4"):  # other tests start servers too
