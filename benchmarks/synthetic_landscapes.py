@@ -1,7 +1,8 @@
-"""``python -m benchmarks.synthetic_landscapes FOLDER [--held-out]``: landscapes that no server was measured for.
+"""``python -m benchmarks.synthetic_landscapes FOLDER [--held-out] [--scatter 0.01]``: computed landscapes.
 
-They are there to try searches on. The sampler's constants were set on SCENES; those HELD_OUT were made afterwards, on
-other machines, texts and drafts, and nothing was changed for them.
+No server was measured for them: they are there to try searches on. ``--scatter``: of a launch's rate, relative. The
+sampler's constants were set on SCENES; those HELD_OUT were made afterwards, on other machines, texts and drafts, and
+nothing was changed for them.
 
 They are computed from a process that shares no formula with the structural sampler's models, so that it is not tried
 on its own assumptions:
@@ -17,9 +18,9 @@ on its own assumptions:
 
 from __future__ import annotations
 
+import argparse
 import heapq
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -120,14 +121,14 @@ def point(scene: Scene, config: SpeculationConfig, load: int, counts: tuple[int,
     return Point(
         output_tok_s=round(rate, 3),
         half_width=0.0,
-        scatter=0.01,
+        scatter=0.0,
         accept_length=round(length, 5),
         step_time_s=round(step, 7),
         histogram=counts,
     )
 
 
-def landscape(scene: Scene) -> Landscape:
+def landscape(scene: Scene, scatter: float) -> Landscape:
     space = Space.model_validate(
         {"drafts": {name: {"path": f"drafts/{name}"} for name in scene.drafts}, "grids": list(scene.grids)}
     )
@@ -155,7 +156,7 @@ def landscape(scene: Scene) -> Landscape:
         points = {f"c={load}": point(scene, config, load, counts) for load in scene.loads}
         entries.append(Entry(**numbers, **cost, points=points))
     nothing = SpeculationConfig("NONE", "none", 0, 0, 1)
-    return Landscape(
+    made = Landscape(
         name=scene.name,
         origin="synthetic",
         about=scene.about,
@@ -163,12 +164,28 @@ def landscape(scene: Scene) -> Landscape:
         baseline={f"c={load}": point(scene, nothing, load, ()) for load in scene.loads},
         entries=tuple(entries),
     )
+    return scattering(made, scatter)
 
 
-def main(folder: Path, scenes: Sequence[Scene]) -> None:
-    for scene in scenes:
-        made = landscape(scene)
-        write_landscape(made, folder / f"{scene.name}.json")
+def scattering(landscape: Landscape, scatter: float) -> Landscape:
+    """The same with rates that differ by so much from launch to launch."""
+
+    def noisy(points: Mapping[str, Point]) -> dict[str, Point]:
+        return {load: point.model_copy(update={"scatter": scatter}) for load, point in points.items()}
+
+    entries = (entry.model_copy(update={"points": noisy(entry.points)}) for entry in landscape.entries)
+    return landscape.model_copy(update={"baseline": noisy(landscape.baseline), "entries": tuple(entries)})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--held-out", action="store_true")
+    parser.add_argument("--scatter", type=float, default=0.01)
+    asked = parser.parse_args()
+    for scene in HELD_OUT if asked.held_out else SCENES:
+        made = landscape(scene, asked.scatter)
+        write_landscape(made, asked.folder / f"{scene.name}.json")
         for load in made.loads:
             ranked = sorted(made.entries, key=lambda e: -made.speedup(e, load))
             best = made.speedup(ranked[0], load)
@@ -179,4 +196,4 @@ def main(folder: Path, scenes: Sequence[Scene]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), HELD_OUT if "--held-out" in sys.argv else SCENES)
+    main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -70,6 +71,7 @@ def _record(file: Path, out: Path | None, goal: Goal, ray_address: str | None) -
     folder = run_path(config.runs_dir, f"{config.study}.record", inside_job())
     path = out or folder / "landscape.json"
     with locked(run_lock(folder), config.study, Holder.this_process(folder)), cluster(ray_address, config):
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ray sets its own when it starts
         with console.status("Looking at the installed SGLang, once per installation"):
             plan = trial_plan(config, conversations)
         space = usable_space(config, plan.setup)

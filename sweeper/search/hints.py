@@ -8,6 +8,7 @@ does not trap the search.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -45,14 +46,23 @@ class Hints:
     cost: tuple[Hint, ...] = ()
 
     def doubted(self, lengths: float, costs: float) -> Hints:
-        """The same with errors so many times as wide."""
+        """The same with errors so many times as wide; 1 leaves them.
+
+        What is wrong in a map or an earlier study is wrong in all of it. So all accept lengths of one draft together,
+        and all costs, then say no more than one of them would: n errors grow by the root of n beside.
+        """
+        per_draft = Counter(hint.config.draft for hint in self.accept_length)
         return Hints(
-            tuple(replace(hint, error=hint.error * lengths) for hint in self.accept_length),
-            tuple(replace(hint, error=hint.error * costs) for hint in self.cost),
+            tuple(_wider(hint, lengths, per_draft[hint.config.draft]) for hint in self.accept_length),
+            tuple(_wider(hint, costs, len(self.cost)) for hint in self.cost),
         )
 
     def __add__(self, other: Hints) -> Hints:
         return Hints(self.accept_length + other.accept_length, self.cost + other.cost)
+
+
+def _wider(hint: Hint, factor: float, together: int) -> Hint:
+    return hint if factor == 1 else replace(hint, error=hint.error * factor * math.sqrt(together))
 
 
 NOTHING = Hints()

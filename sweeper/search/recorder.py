@@ -92,7 +92,7 @@ class Recorder:
         """Launch until every config is known within the goal, or its time is over.
 
         Raises:
-            SweeperError: launch after launch is lost by no fault of its config.
+            SweeperError: launch after launch is lost by no fault of its config, or a server runs another config.
             KeyboardInterrupt: stopped; running launches are dropped.
         """
         until = time.monotonic() + goal.seconds
@@ -115,6 +115,11 @@ class Recorder:
         plain = config == NO_SPECULATION
         if record.failure and (plain or ADVICE[record.failure.kind].remedy is Remedy.ELSEWHERE):
             return False
+        if not record.failure and record.effective != config:
+            raise SweeperError(
+                f"the server of {config} runs {record.effective} instead, against the known rules; take it out of the "
+                "study file's space"
+            )
         done = pass_from(len(self.passes), config, record)
         append_pass(self.folder / "passes.jsonl", done)
         self.passes.append(done)

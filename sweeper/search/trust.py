@@ -9,11 +9,11 @@ import numpy as np
 from sweeper.intervals import Array
 from sweeper.search.hints import NOTHING, Hints
 from sweeper.search.outcome import Outcome
-from sweeper.search.rows import Table
+from sweeper.search.rows import Indices, Table
 from sweeper.search.speed_model import SpeedModel
 
 SURPRISED = 4.0
-"""Mean squared deviation, in standard deviations, from which on hints are wrong."""
+"""Mean squared deviation of one draft's launches, in standard deviations, from which on hints are wrong."""
 DOUBTS = (1.0, 3.0, 10.0)
 """Multiples of the hints' errors; beyond the last they are dropped."""
 
@@ -41,8 +41,13 @@ def _surprise(hints: Hints, outcomes: Sequence[Outcome]) -> tuple[float, float]:
     )
     cost_error = model.cost.variance(model.rows, lengths) + np.array([k.speedup_error**2 for k in outcomes])
     own_cost = model.cost.mean(model.rows, lengths)
-    return _squares(lengths - model.log_length, length_error), _squares(costs - own_cost, cost_error)
+    drafts = model.rows.group
+    return (
+        _squares((lengths - model.log_length) ** 2 / length_error, drafts),
+        _squares((costs - own_cost) ** 2 / cost_error, drafts),
+    )
 
 
-def _squares(residual: Array, variance: Array) -> float:
-    return float(np.mean(residual**2 / variance))
+def _squares(deviations: Array, drafts: Indices) -> float:
+    """The largest mean of a draft: one whose hints are wrong must not hide behind the others."""
+    return max(float(np.mean(deviations[drafts == draft])) for draft in np.unique(drafts))

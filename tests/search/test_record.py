@@ -13,7 +13,7 @@ from tests.conftest import WriteStudy
 
 @pytest.mark.usefixtures("on_shared_ray")
 def test_a_landscape_is_recorded_in_slices_and_searched(write_study: WriteStudy) -> None:
-    file = write_study(space={"grids": [{"algorithm": "EAGLE3", "drafts": ["a", "b"], "num_steps": [1, 3]}]})
+    file = write_study(space={"grids": [{"algorithm": "EAGLE3", "drafts": "a", "num_steps": [1, 3]}]})
     folder = file.parent / "runs" / "small.record"
     first = sweeper("record", str(file), "--half-width", "0.5", "--max-minutes", "0.1")
     assert first.returncode == 0, first.stderr
@@ -24,14 +24,9 @@ def test_a_landscape_is_recorded_in_slices_and_searched(write_study: WriteStudy)
     assert passes[: len(before)] == before
     landscape = read_landscape(folder / "landscape.json")
     assert landscape.origin == "recorded"
-    assert [entry.config.shape for entry in landscape.entries] == ["1/1/2", "3/1/4"] * 2
+    assert [entry.config.shape for entry in landscape.entries] == ["1/1/2", "3/1/4"]
     assert all(p.half_width <= 0.5 for entry in landscape.entries for p in entry.points.values())
     assert sum(landscape.entries[1].points["c=1"].histogram) > 0
-
-    write_study(workload={"max_new_tokens": 8})
-    other = sweeper("record", str(file))
-    assert other.returncode == 2
-    assert "made under other settings (workload)" in other.stderr
 
     bench = sweeper(
         *("bench-search", str(folder / "landscape.json"), "--method", "structural", "--method", "random"),
@@ -40,7 +35,7 @@ def test_a_landscape_is_recorded_in_slices_and_searched(write_study: WriteStudy)
     assert bench.returncode == 0, bench.stderr
     rows = json.loads(bench.stdout)
     assert {row["method"] for row in rows} <= {"structural", "random"}
-    assert all(1 <= row["median"] <= 4 for row in rows)
+    assert all(1 <= row["median"] <= 2 for row in rows)
     assert (folder / "bench" / "summary.md").is_file()
 
 
