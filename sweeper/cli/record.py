@@ -43,8 +43,8 @@ def record(
     landscape is written at every stop and holds what is known so far, with its half-widths.
 
     Examples:
-      sweeper record search_spaces/landscapes/cpu_chains.yaml --max-minutes 60
-      sweeper bench-search runs/cpu_chains.record/landscape.json
+      sweeper record search_spaces/landscapes/cpu_eagle3.yaml --max-minutes 60
+      sweeper bench-search runs/cpu_eagle3.record/landscape.json
     """
     from sweeper.search.recorder import Goal
 

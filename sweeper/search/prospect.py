@@ -34,10 +34,11 @@ class Prospect:
 
     def __str__(self) -> str:
         best = str(self.best) if self.best else "no speculation"
-        stop = "search stopped" if self.enough else "search ended"
+        stop = "search stopped by itself" if self.enough else "search ended"
         return (
-            f"{stop} after {self.launches} of {self.candidates} configs: {best} is within 2 % of the best of all with "
-            f"probability {self.near_best:.2f}; one more launch would gain {self.gain:.1%} on average"
+            f"{stop} after {self.launches} of {self.candidates} configs. By the model of them {best} is the fastest, "
+            f"and within 2 % of the best of all with probability {self.near_best:.2f}; one more launch would gain "
+            f"{self.gain:.1%} on average"
         )
 
 

@@ -22,8 +22,8 @@ def test_the_summary_has_the_verdict_and_tables_that_parse() -> None:
 def test_the_summary_says_how_sure_the_search_is() -> None:
     prospect = Prospect(0.004, SpeculationConfig("EAGLE3", "full", 3, 1, 4), 0.91, 7, 177, enough=True)
     assert (
-        "Search: search stopped after 7 of 177 configs: EAGLE3 full 3/1/4 is within 2 % of the best of all with "
-        "probability 0.91; one more launch would gain 0.4% on average."
+        "Search: search stopped by itself after 7 of 177 configs. By the model of them EAGLE3 full 3/1/4 is the "
+        "fastest, and within 2 % of the best of all with probability 0.91; one more launch would gain 0.4% on average."
     ) in markdown_report(study().model_copy(update={"search": prospect}))
 
 

@@ -6,16 +6,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optuna
 import pytest
 
 from sweeper.config import StudyConfig
 from sweeper.drafts.acceptance_map import AcceptanceMap, MapFacts
 from sweeper.drafts.fingerprint import checkpoint_fingerprint
+from sweeper.ending import end_trial
 from sweeper.errors import SweeperError
+from sweeper.records import Load
+from sweeper.run_directory import RunDirectory
+from sweeper.search.candidates import distributions, parameters
 from sweeper.search.earlier import known_beforehand
 from sweeper.search.hints import EARLIER_LENGTH, MOST_FROM_MAP, NOTHING, from_earlier, from_map
+from sweeper.search.landscape import Entry, Landscape, Point
 from sweeper.search.outcome import Outcome
+from sweeper.search.replay import measured
+from sweeper.search.samplers import make_sampler
 from sweeper.search.trust import believable
+from sweeper.space import enumerate_space
 from sweeper.speculation import SpeculationConfig
 
 
@@ -100,3 +109,69 @@ def test_a_map_of_another_target_is_refused_and_of_another_checkpoint_not_believ
     hints, notes = known_beforehand(told, [chain(1)], tmp_path)
     assert hints == NOTHING
     assert notes == ["the acceptance map was made with another checkpoint of draft 'a'"]
+
+
+def finished_run(study: StudyConfig, runs: Path) -> None:
+    """A run of the study whose two launches of draft a ended with a speedup of 1.5."""
+    run = RunDirectory(runs / study.study)
+    run.write_study(study)
+    point = Point(output_tok_s=75, half_width=0, scatter=0.01, accept_length=2, step_time_s=0.01)
+    plain = point.model_copy(update={"output_tok_s": 50.0})
+    entries = tuple(
+        Entry(
+            algorithm="EAGLE3",
+            draft="a",
+            num_steps=steps,
+            topk=1,
+            num_draft_tokens=steps + 1,
+            start_s=1,
+            measure_s=1,
+            points={"c=1": point, "c=4": point},
+        )
+        for steps in (1, 3)
+    )
+    baseline = {"c=1": plain, "c=4": plain}
+    there = Landscape(name="two", origin="synthetic", about="", baseline=baseline, entries=entries)
+    candidates = enumerate_space(study.space).candidates
+    stored = optuna.create_study(
+        study_name=study.study,
+        storage=f"sqlite:///{run.path}/study.db",
+        sampler=make_sampler(study.search, candidates),
+        direction="maximize",
+    )
+    for entry in entries:
+        stored.enqueue_trial(parameters(entry.config))
+        trial = stored.ask(distributions(candidates))
+        end_trial(stored, trial, *measured(there, entry, np.random.default_rng(0)), [Load(1)])
+
+
+def warmed(study: StudyConfig, name: str = "small", **changes: Any) -> StudyConfig:
+    search = study.search.model_copy(update={"sampler": "structural", "warm_start": [name]})
+    return study.model_copy(update={"study": "warm", "search": search, **changes})
+
+
+def test_an_earlier_run_warms_a_study_up_whatever_its_drafts_are_called_now(
+    study: StudyConfig, tmp_path: Path
+) -> None:
+    finished_run(study, tmp_path / "runs")
+    drafts = {"new": study.space.drafts["a"]}
+    told = warmed(study, space=study.space.model_copy(update={"drafts": drafts}))
+    hints, _ = known_beforehand(told, [chain(1, "new")], tmp_path / "runs")
+    assert [hint.config for hint in hints.accept_length] == [chain(1, "new"), chain(3, "new")]
+    assert [hint.value for hint in hints.accept_length] == pytest.approx([math.log(2)] * 2)
+    assert [hint.value for hint in hints.cost] == pytest.approx([math.log(2 / 1.5)] * 2, abs=0.05)
+
+
+def test_a_run_that_says_nothing_of_this_study_is_refused(study: StudyConfig, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    finished_run(study, runs)
+    other = study.engine.model_copy(update={"model": "another/target"})
+    with pytest.raises(SweeperError, match="is of another target"):
+        known_beforehand(warmed(study, engine=other), [], runs)
+    loads = study.workload.model_copy(update={"concurrency": [2]})
+    with pytest.raises(SweeperError, match="was not measured at c=2"):
+        known_beforehand(warmed(study, workload=loads), [], runs)
+    with pytest.raises(SweeperError, match="is this study itself"):
+        known_beforehand(warmed(study).model_copy(update={"study": "small"}), [], runs)
+    with pytest.raises(SweeperError, match="no run 'gone'"):
+        known_beforehand(warmed(study, "gone"), [], runs)

@@ -24,7 +24,7 @@ def test_a_sweep_ends_by_itself_and_the_next_one_takes_up_what_it_learned(write_
     )
     done = sweeper("run", str(path))
     assert done.returncode == 0, done.stderr
-    assert "search stopped after " in done.stdout
+    assert "search stopped by itself after " in done.stdout
     runs = path.parent / "runs"
     report = json.loads(sweeper("report", str(runs / "small"), "--json").stdout)
     assert report["search"]["enough"] is True
