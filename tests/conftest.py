@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 # Before a test imports the consoles, which look once.
 os.environ.update(WIDE)
-# As every cluster of sweeper's: else whatever else runs here starves the clients that measure.
-os.environ.setdefault("RAY_worker_niceness", "0")
+# Not 15: whatever else runs here would starve the clients that measure. Not 0: Ray itself comes first.
+os.environ.setdefault("RAY_worker_niceness", "5")
 # Ray gives up on its own start after 30 s, which two busy cores may well need.
 os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")
 
