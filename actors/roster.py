@@ -16,7 +16,7 @@ from actors.placement import impossible, server_shape, servers_on
 from actors.ray_words import said
 from actors.server_group import ServerGroup, close, shared_gpu
 from sweeper.errors import SweeperError
-from sweeper.records import TrialResult
+from sweeper.records import FailureClass, TrialResult
 from sweeper.trial_order import TrialPlan
 
 PLACEMENT_TIMEOUT_S = 300.0
@@ -228,16 +228,27 @@ class Roster:
         )
         return [name for name in self.ready if name not in waiting or not elsewhere]
 
+    def _blamed(self, group: ServerGroup, result: TrialResult) -> set[str]:
+        """The nodes that a trial's end speaks of: where one of several was lost, not those that are still there.
+
+        The cluster itself learns of a lost node only some seconds after its actors are gone.
+        """
+        failure = result.record.failure
+        if len(group.nodes()) > 1 and failure and failure.kind is FailureClass.LOST:
+            return group.lost_nodes() or group.nodes()
+        return group.nodes()
+
     def ended(self, group: ServerGroup, result: TrialResult, usable: bool) -> None:
         """A trial is over: its server is ready again, or its processors are given back and asked for anew."""
         self.busy.remove(group)
+        blamed = self._blamed(group, result)
         if usable:
             self.ready[group.name] = group
         else:  # it may be alive but out of reach, with its server on the GPUs
             group.kill()
         if not group.nodes() <= living_nodes().keys():
             return  # of several nodes, the one that is gone had the fault
-        for node in self.health.ended(group.nodes(), result):
+        for node in self.health.ended(blamed, result):
             host = next(seat.hardware.host for seat in group.seats if seat.node == node)
             why = result.record.failure.message if result.record.failure else result.leak
             self.health.cordoned[node] = (

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 import ray
+from ray.exceptions import RayError
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -66,6 +67,12 @@ class ServerGroup:
         placed = placement_group_table(self._group).get("bundles_to_node_id", {})
         return {node for node in placed.values() if node}
 
+    def lost_nodes(self) -> set[str]:
+        """Ids of the nodes whose actors of this server do not answer any more."""
+        asked = [actor.__ray_ready__.remote() for actor in (self.actor, *self._ranks)]
+        ray.wait(asked, num_returns=len(asked), timeout=CLOSE_S)
+        return {seat.node for seat, ref in zip(self.seats, asked, strict=True) if not _answered(ref)}
+
     def closing(self) -> list[Any]:
         """References to wait for before ``kill``: every actor removes its files."""
         return [actor.close.remote() for actor in (self.actor, *self._ranks)]
@@ -75,6 +82,14 @@ class ServerGroup:
         for actor in (self.actor, *self._ranks):
             ray.kill(actor)
         remove_placement_group(self._group)
+
+
+def _answered(ref: Any) -> bool:
+    try:
+        ray.get(ref, timeout=0)
+    except RayError:  # the actor is gone, or silent until now
+        return False
+    return True
 
 
 def close(groups: Iterable[ServerGroup]) -> None:
