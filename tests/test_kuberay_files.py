@@ -91,7 +91,7 @@ def _container(manifest: Manifest) -> Manifest:
         (lambda m: _worker(m)["rayStartParams"].update({"num-gpus": 8}), "string"),
         (lambda m: _worker(m)["template"]["spec"].update(toleration=[]), "toleration"),
         (lambda m: _container(m).update(volumeMount=[]), "volumeMount"),
-        (lambda m: _container(m)["env"][0]["valueFrom"]["secretKeyRef"].pop("key"), "key"),
+        (lambda m: _container(m)["env"][-1]["valueFrom"]["secretKeyRef"].pop("key"), "key"),
         (lambda m: _container(m)["volumeMounts"][0].update(readOnly="no"), "boolean"),
     ],
 )
