@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -38,7 +37,8 @@ def read_requests(path: Path) -> tuple[RequestRecord, ...]:
 
     try:
         frame = pd.read_parquet(path)
-        return tuple(_request(row) for row in frame.to_dict("records"))
+        rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+        return tuple(_request(row) for row in rows)
     except FileNotFoundError:
         raise SweeperError(f"{path}: missing, so nothing can be computed from it") from None
     except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:  # or other columns, types
@@ -46,15 +46,9 @@ def read_requests(path: Path) -> tuple[RequestRecord, ...]:
 
 
 def _request(row: dict[Any, Any]) -> RequestRecord:
-    values: dict[str, Any] = {name: None if _missing(value) else value for name, value in row.items()}
+    values = dict(row)
     for name in _LISTS:
         values[name] = tuple(values[name].tolist()) if values[name] is not None else None
     for name in _COUNTS:
         values[name] = int(values[name]) if values[name] is not None else None
     return RequestRecord(**values)
-
-
-def _missing(value: object) -> bool:
-    return (
-        value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and math.isnan(value))
-    )

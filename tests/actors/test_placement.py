@@ -93,10 +93,8 @@ def test_what_can_never_be_placed_is_an_error_that_names_what_there_is(write_stu
 
 def test_servers_share_nodes_but_nothing_else(write_study: WriteStudy, nodes: Nodes) -> None:
     """Four servers with a GPU each on two nodes with two."""
-    slow = {
-        **GPU_STUDY,
-        "env": {"FAKE_FAULTS": '{"": "slow"}'},
-    }  # until all are up
+    # Slow, so that none has ended before all are up.
+    slow = {**GPU_STUDY, "env": {"FAKE_FAULTS": '{"": "slow"}'}}
     study = load_study_file(write_study(engine=slow, workload={"max_new_tokens": 64}))
     with nodes({"num_gpus": 2, "env": {"FAKE_GPUS": "a"}}, {"num_gpus": 2, "env": {"FAKE_GPUS": "b"}}):
         with ServerPool(plan_of(study)) as pool:
