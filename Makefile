@@ -12,19 +12,28 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+UV     := 0.13.9
+UVPIP   = $(BIN)/uv pip install --quiet --python $(BIN)/python
+# The index that this machine's pip is set up for, if any.
+ifndef UV_DEFAULT_INDEX
+export UV_DEFAULT_INDEX := $(or $(PIP_INDEX_URL),$(shell $(PYTHON) -m pip config get global.index-url 2>/dev/null),https://pypi.org/simple)
+endif
+# Modules are compiled when first imported, most never are: every start of a server imports thousands.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: setup demo test test-all lint postgresql chromium schemas clean
 
 setup: $(STAMP)
 
-# The pinned list goes in without its dependencies: SGLang's own list wants CUDA builds. torch comes from
-# it too, so the second step finds a torch that is already there.
+# The pinned list goes in without its dependencies: SGLang's own list wants CUDA builds. torch comes by pip, from
+# wherever this machine's pip finds a CPU wheel; the other 180 by uv, in a sixth of the time.
 $(STAMP): pyproject.toml sweeper/testbed/requirements.txt requirements-dev.txt
 	@test -n "$(PYTHON)" || { echo "SGLang 0.5.23 needs Python >= 3.11; install one, or: make PYTHON=/path/to/python3.12 setup"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --no-deps -r sweeper/testbed/requirements.txt
-	$(BIN)/pip install --quiet --no-deps -r requirements-dev.txt
-	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+	$(BIN)/pip install --quiet uv==$(UV)
+	$(BIN)/pip install --quiet --no-compile --no-deps $$(grep '^torch==' sweeper/testbed/requirements.txt)
+	$(UVPIP) --no-deps -r sweeper/testbed/requirements.txt -r requirements-dev.txt
+	$(UVPIP) --no-deps --no-build-isolation -e .
 	touch $(STAMP)
 
 demo: setup
@@ -32,8 +41,6 @@ demo: setup
 	$(BIN)/sweeper run search_spaces/cpu_tiny.yaml $(if $(NAME),--name $(NAME))
 
 # One process starts the real servers, one has the rest; a third made two cores so busy that Ray gave up on its nodes.
-# Hundreds of processes import the package: they shall find it compiled.
-test test-all: export PYTHONDONTWRITEBYTECODE =
 test: setup postgresql chromium
 	$(BIN)/sweeper testbed build
 	$(BIN)/pytest -m "not slow" -n 2 --dist loadgroup
