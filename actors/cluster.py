@@ -22,7 +22,7 @@ from sweeper.errors import SweeperError
 from sweeper.server.prepare import prepare_engine
 from sweeper.server.setup import EngineSetup
 from sweeper.space import Candidate
-from sweeper.trial_order import TrialPlan
+from sweeper.trial.order import TrialPlan
 from sweeper.workload.conversation import Conversations
 from sweeper.workload.prompts import needs_tokenizer, plan_prompts
 

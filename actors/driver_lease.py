@@ -1,11 +1,11 @@
 """One driver per study in a Ray cluster, also where each would have a run directory of its own on another node.
 
-``sweeper.lease`` and ``sweeper.lock_file`` guard a study's database and its run directory, and cannot do this: by
-default both lie on the driver's node, so that two drivers on two nodes have a database each, and neither sees the
-other's lock. Nor can this do what they do: Ray knows nothing of drivers on other clusters, or on none, that share a
-database server, and gives the name to the next one as soon as it believes a holder to be dead that is only cut off; the
-fence in the database then keeps that one from writing. The name is taken first: a driver copies the newest run to its
-node (``actors.run_location``) before there is a database whose lease it could take.
+``sweeper.driver.lease`` and ``sweeper.driver.lock_file`` guard a study's database and its run directory, and cannot
+do this: by default both lie on the driver's node, so that two drivers on two nodes have a database each, and neither
+sees the other's lock. Nor can this do what they do: Ray knows nothing of drivers on other clusters, or on none, that
+share a database server, and gives the name to the next one as soon as it believes a holder to be dead that is only
+cut off; the fence in the database then keeps that one from writing. The name is taken first: a driver copies the
+newest run to its node (``actors.run_location``) before there is a database whose lease it could take.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from sweeper.drives import submission_id
+from sweeper.driver.drives import submission_id
 from sweeper.errors import SweeperError
 
 NAMESPACE = "sweeper"

@@ -19,8 +19,8 @@ import requests
 from actors.jobs import JobServer, shipped_code
 from actors.serve_run import ANNOUNCEMENT
 from sweeper.errors import SweeperError
-from sweeper.fetched import mark, require_replaceable
-from sweeper.run_archive import new_directory, replace_directory, unpack_run
+from sweeper.runs.archive import new_directory, replace_directory, unpack_run
+from sweeper.runs.fetched import mark, require_replaceable
 
 PACKING_S = 900.0
 

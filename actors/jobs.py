@@ -18,7 +18,7 @@ from actors.job import CODE, PYTHON, RUNS_DIR, STUDY, Job, is_sweep, job_of
 from actors.job_log import LogLostError, tail
 from sweeper.code_identity import code_identity, package_directories
 from sweeper.errors import SweeperError
-from sweeper.study_package import StudyPackage
+from sweeper.study_file.package import StudyPackage
 
 STOP_GRACE_S = 120
 """What a stopped driver gets to end its servers and put its trials back; Ray's own default is 3 s."""

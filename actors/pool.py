@@ -16,8 +16,8 @@ from actors.server_group import ServerGroup
 from sweeper.records import FailureClass, Hardware, TrialRecord, TrialResult, TrialState
 from sweeper.server import failures
 from sweeper.space import Candidate
-from sweeper.surroundings import Glance
-from sweeper.trial_order import TrialOrder, TrialPlan
+from sweeper.study.surroundings import Glance
+from sweeper.trial.order import TrialOrder, TrialPlan
 
 INTERRUPT_S = 30.0
 PHASE_S = 2.0

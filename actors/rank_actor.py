@@ -26,7 +26,7 @@ from sweeper.server.process import (
     fresh_address,
 )
 from sweeper.server.ranks import RankOrder, UnreachableRankError
-from sweeper.trial_order import TrialPlan
+from sweeper.trial.order import TrialPlan
 
 THREADS = 4
 """One runs the rank, one waits for its end, and ``log`` and ``seat`` are answered meanwhile."""

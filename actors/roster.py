@@ -17,7 +17,7 @@ from actors.ray_words import said
 from actors.server_group import ServerGroup, close, shared_gpu
 from sweeper.errors import SweeperError
 from sweeper.records import FailureClass, TrialResult
-from sweeper.trial_order import TrialPlan
+from sweeper.trial.order import TrialPlan
 
 PLACEMENT_TIMEOUT_S = 300.0
 LOOK_S = 2.0

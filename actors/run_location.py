@@ -13,10 +13,10 @@ from ray.exceptions import RayError
 
 from actors.node_code import on_node
 from actors.ray_words import said
-from sweeper.drives import read_drives, run_path
+from sweeper.driver.drives import read_drives, run_path
 from sweeper.errors import SweeperError
-from sweeper.mirror import Mirror
-from sweeper.run_archive import pack_run, set_aside, unpack_run
+from sweeper.runs.archive import pack_run, set_aside, unpack_run
+from sweeper.runs.mirror import Mirror
 
 ANSWER_S = 60.0
 COPY_S = 3600.0

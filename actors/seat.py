@@ -13,9 +13,9 @@ import ray
 from actors.node_types import living_nodes
 from actors.placement import ServerShape
 from sweeper.config import StudyConfig
-from sweeper.cpu_share import CpuShare
-from sweeper.hardware import visible_gpu_ids, visible_hardware, visible_pci_addresses
-from sweeper.holder import start_of
+from sweeper.driver.holder import start_of
+from sweeper.node.cpu_share import CpuShare
+from sweeper.node.hardware import visible_gpu_ids, visible_hardware, visible_pci_addresses
 from sweeper.records import Hardware
 from sweeper.server.orphans import reap_orphans
 from sweeper.server.ports import forget_blocks_of_the_dead

@@ -21,7 +21,7 @@ from ray.exceptions import RayError
 
 from actors.node_code import on_node
 from actors.run_location import copies
-from sweeper.run_archive import pack_run
+from sweeper.runs.archive import pack_run
 
 ANNOUNCEMENT = "SWEEPER-RUN "
 KEPT_S = 1800.0

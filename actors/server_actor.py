@@ -15,13 +15,13 @@ import ray
 from actors.placement import ServerShape
 from actors.rank_actor import RayRank
 from actors.seat import Place, Seat
-from sweeper.hardware import together
+from sweeper.node.hardware import together
 from sweeper.records import TrialResult
 from sweeper.server.gpu_memory import gpu_memory_used, visible_gpus
 from sweeper.server.ranks import ONE_NODE, Ranks
-from sweeper.surroundings import Glance
-from sweeper.trial import run_trial
-from sweeper.trial_order import TrialOrder, TrialPlan, Watch
+from sweeper.study.surroundings import Glance
+from sweeper.trial.order import TrialOrder, TrialPlan, Watch
+from sweeper.trial.run import run_trial
 
 THREADS = 2
 """``run_trial`` blocks for minutes; the other one answers ``glance`` and takes ``interrupt``."""

@@ -13,7 +13,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from actors import rank_actor, server_actor
 from actors.placement import ServerShape
 from actors.seat import Seat
-from sweeper.hardware import together
+from sweeper.node.hardware import together
 from sweeper.records import Hardware
 
 NODE_ID = "ray.io/node-id"

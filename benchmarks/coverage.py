@@ -21,8 +21,8 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.testbed_server import CONFIGS, Testbed
+from sweeper.analysis.intervals import LogEstimate
 from sweeper.breakeven import Arm, speedup
-from sweeper.intervals import LogEstimate
 from sweeper.load.generator import LoadGenerator, Order
 from sweeper.load.repeatability import repeatability
 from sweeper.load.statistics import rate_estimate

@@ -15,7 +15,6 @@ import numpy as np
 import optuna
 
 from sweeper.config import Search, Space
-from sweeper.ending import end_trial
 from sweeper.records import FailureClass, Load
 from sweeper.search.candidates import CandidateSampler, parameters
 from sweeper.search.landscape import Entry, Landscape, Point
@@ -23,6 +22,7 @@ from sweeper.search.replay import measured
 from sweeper.search.samplers import make_sampler
 from sweeper.space import Candidate, enumerate_space
 from sweeper.speculation import SpeculationConfig
+from sweeper.study.ending import end_trial
 
 CANDIDATES = 5000
 STAGES = (0, 25, 50, 100, 200, 400)

@@ -26,8 +26,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.synthetic_scenes import HELD_OUT, SCENES, DraftQuality, Scene
+from sweeper.analysis.intervals import Array
 from sweeper.config import Space
-from sweeper.intervals import Array
 from sweeper.records import FailureClass
 from sweeper.search.landscape import Entry, Landscape, Point, write_landscape
 from sweeper.space import enumerate_space

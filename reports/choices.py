@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reports.rows import LoadChoice, SingleChoice, TrialRow
-from sweeper.regret import Curve, best_at, single_best
+from sweeper.analysis.regret import Curve, best_at, single_best
 from sweeper.speculation import NO_SPECULATION
 
 

@@ -21,7 +21,7 @@ from reports.deployment.shell import shell_script
 from reports.study_report import StudyReport
 from sweeper.config import StudyConfig
 from sweeper.errors import SweeperError
-from sweeper.run_directory import RunDirectory
+from sweeper.runs.directory import RunDirectory
 from sweeper.speculation import SpeculationConfig
 
 

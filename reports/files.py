@@ -8,7 +8,7 @@ from reports.html import html_report
 from reports.markdown import markdown_report
 from reports.study_report import StudyReport
 from reports.tables import long_table
-from sweeper.run_directory import RunDirectory
+from sweeper.runs.directory import RunDirectory
 
 
 def write_report_files(report: StudyReport, run: RunDirectory) -> None:

@@ -18,8 +18,8 @@ from rich.text import Text
 from sweeper.records import Baseline, BaselineCheck, ConfirmationRound, Interval, LoadPoint, TrialRecord
 from sweeper.server.failures import ADVICE
 from sweeper.speculation import SpeculationConfig
-from sweeper.stored_trial import Speedups
-from sweeper.surroundings import Tally
+from sweeper.storage.stored_trial import Speedups
+from sweeper.study.surroundings import Tally
 
 PLAIN_EVERY_S = 15.0
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from sweeper.analysis.shortfall import Shortfall
+from sweeper.analysis.step_time import StepTimeSplit
 from sweeper.breakeven import BreakEven
 from sweeper.records import EndedBy, Interval, OutputComparison, Pin
-from sweeper.shortfall import Shortfall
 from sweeper.speculation import SpeculationConfig
-from sweeper.step_time import StepTimeSplit
 
 
 class Row(BaseModel):

@@ -17,7 +17,7 @@ from sweeper.check import CheckReport
 from sweeper.config import StudyConfig
 from sweeper.drafts.diagnosis import Diagnosis
 from sweeper.drafts.probe_report import ProbeReport
-from sweeper.live_status import LiveStatus
+from sweeper.study.live_status import LiveStatus
 
 
 class ProbeReports(RootModel[list[ProbeReport]]):

@@ -10,9 +10,9 @@ from pydantic import TypeAdapter
 from rich.console import Console
 from rich.table import Table
 
+from sweeper.runs.whole_files import write_whole
 from sweeper.search.contest import Duel, Score, Summary, regret_curve
 from sweeper.search.landscape import Landscape
-from sweeper.whole_files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from reports.rows import SpanRow, TrialRow
-from sweeper.findings import Findings
 from sweeper.records import TrialRecord
+from sweeper.runs.findings import Findings
 
 
 def spans(found: Findings, trials: list[TrialRow]) -> list[SpanRow]:

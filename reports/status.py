@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reports.live import summary
-from sweeper.live_status import SILENT_S, LiveStatus
+from sweeper.study.live_status import SILENT_S, LiveStatus
 
 
 def standing(status: LiveStatus, now: datetime) -> str:

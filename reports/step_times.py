@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from reports.rows import BaselineRow, CostRow, LoadRow, StepTimeRow, TrialRow
+from sweeper.analysis.shortfall import Measured, shortfall
+from sweeper.analysis.step_time import StepTimeModel, TimedConfig, fit_step_time, split_step_time
 from sweeper.records import Interval, Load
-from sweeper.shortfall import Measured, shortfall
-from sweeper.step_time import StepTimeModel, TimedConfig, fit_step_time, split_step_time
 
 Models = Mapping[tuple[str, str], StepTimeModel]
 """By algorithm and load."""

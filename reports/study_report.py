@@ -24,14 +24,20 @@ from reports.rows import (
 from reports.spans import spans
 from reports.step_times import step_time_models, step_time_rows, with_analysis
 from reports.trial_rows import TrialReader
-from sweeper.baseline_arm import noise_floor
+from sweeper.analysis.verdict import Contender, winner
 from sweeper.config import StudyConfig
 from sweeper.drafts.preflight.findings import DraftReport
-from sweeper.findings import Findings, stored_findings
 from sweeper.records import BaselineCheck, LoadPoint, OutputComparison, Pin, TrialRecord
+from sweeper.runs.findings import Findings, stored_findings
 from sweeper.search.prospect import Prospect, prospect_of
-from sweeper.stored_study import notices_of, objective_loads_of, preflight_of, prompt_notes_of, skipped_of
-from sweeper.verdict import Contender, winner
+from sweeper.storage.stored_study import (
+    notices_of,
+    objective_loads_of,
+    preflight_of,
+    prompt_notes_of,
+    skipped_of,
+)
+from sweeper.study.baseline_arm import noise_floor
 
 __all__ = [
     "BaselineRow",

@@ -7,8 +7,8 @@ from dataclasses import fields
 import pandas as pd
 
 from reports.study_report import LoadRow, StudyReport, TrialRow
+from sweeper.analysis.step_time import StepTimeSplit
 from sweeper.records import Interval
-from sweeper.step_time import StepTimeSplit
 
 CONFIG = "steps/topk/draft tokens"
 INTERVALS = ("output_tok_s", "speedup", "confirmed", "accept_length", "drift")

@@ -9,13 +9,13 @@ from optuna.trial import FrozenTrial, TrialState
 
 from reports.rows import LoadRow, TrialRow
 from sweeper.acceptance import conditional_acceptance, marginal_acceptance
+from sweeper.analysis.verdict import confirmed_speedups, over_objective
 from sweeper.breakeven import BreakEven, break_even, break_even_accept_length
-from sweeper.findings import Findings
-from sweeper.quality import lossy
 from sweeper.records import Load, LoadPoint, OutputComparison, TrialRecord
+from sweeper.runs.findings import Findings
 from sweeper.server.failures import ADVICE
-from sweeper.stored_trial import SERVER, Speedups, config_of, label
-from sweeper.verdict import confirmed_speedups, over_objective
+from sweeper.storage.stored_trial import SERVER, Speedups, config_of, label
+from sweeper.trial.quality import lossy
 
 
 class TrialReader:

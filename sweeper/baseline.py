@@ -15,11 +15,11 @@ from pydantic import ValidationError
 from sweeper.errors import SweeperError
 from sweeper.load.repeatability import repeatability
 from sweeper.records import Baseline, Hardware, TrialResult, baseline_json, by_load
-from sweeper.request_table import read_requests, write_requests
+from sweeper.runs.request_table import read_requests, write_requests
+from sweeper.runs.whole_files import write_whole
 from sweeper.server.checkpoint import checkpoint_identity
 from sweeper.server.setup import plain_flags
-from sweeper.trial_order import TrialPlan
-from sweeper.whole_files import write_whole
+from sweeper.trial.order import TrialPlan
 
 FORMAT = 4
 """Raise it when what a baseline measures changes: older cache entries then no longer match."""

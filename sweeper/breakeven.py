@@ -13,7 +13,16 @@ from typing import Literal
 
 import numpy as np
 
-from sweeper.intervals import SAME, Array, LogEstimate, influences, joined, product, quotient, standard_error
+from sweeper.analysis.intervals import (
+    SAME,
+    Array,
+    LogEstimate,
+    influences,
+    joined,
+    product,
+    quotient,
+    standard_error,
+)
 from sweeper.load.statistics import step_rate
 from sweeper.load.window import steps, stretches, within
 from sweeper.records import UNKNOWN_REPEATABILITY, Interval, Load, Repeatability, RequestRecord

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sweeper.config import StudyConfig
 from sweeper.drafts.preflight import DraftReport, failing, preflight
-from sweeper.drives import inside_job, run_path
+from sweeper.driver.drives import inside_job, run_path
 from sweeper.errors import SweeperError
 from sweeper.records import Interval, Pin
 from sweeper.releases import NEWEST_KNOWN, warning_about

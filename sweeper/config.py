@@ -1,6 +1,6 @@
 """The study file as data: what a person writes in ``search_spaces/*.yaml``.
 
-Every field has a default or is required; unknown keys are errors. ``sweeper.study_file`` reads the YAML,
+Every field has a default or is required; unknown keys are errors. ``sweeper.study_file.reading`` reads the YAML,
 expands ``${ENV}`` and turns what pydantic finds into errors with a file, a line and a YAML path.
 """
 
@@ -24,9 +24,9 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from sweeper.extra_args import unusable_flag
 from sweeper.records import Load
 from sweeper.speculation import ALGORITHMS, NO_DRAFT, Algorithm, Parameter
+from sweeper.study_file.extra_args import unusable_flag
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

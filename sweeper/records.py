@@ -378,7 +378,7 @@ class Baseline:
     """The no-speculation arm on one kind of hardware, as cached on disk.
 
     ``settings`` is what the key was made from, in readable form; ``outputs`` holds the token ids by prompt. Its
-    requests lie beside it, as a table (``sweeper.request_table``). ``repeatability`` comes from its laps.
+    requests lie beside it, as a table (``sweeper.runs.request_table``). ``repeatability`` comes from its laps.
     """
 
     key: str

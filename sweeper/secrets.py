@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any, TypeVar
 from urllib.parse import quote, quote_plus
 
-from sweeper.variables import VARIABLE
+from sweeper.study_file.variables import VARIABLE
 
 MASK = "***"
 LEAST = 6

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from sweeper.config import StudyConfig
-from sweeper.study_file import load_study_file
+from sweeper.study_file.reading import load_study_file
 from sweeper.testbed.environment import cache_dir
 from tests.checkpoints import write_eagle3
 from tests.command_line import WIDE

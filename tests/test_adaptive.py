@@ -12,7 +12,7 @@ from sweeper.server.adaptive_file import adaptive_flags, write_adaptive_file
 from sweeper.server.setup import shared_pins
 from sweeper.space import enumerate_space
 from sweeper.speculation import Context, SpeculationConfig
-from sweeper.study_file import load_study_file
+from sweeper.study_file.reading import load_study_file
 from tests.conftest import WriteStudy
 
 POLICY = "1:3 2:1 8:0"

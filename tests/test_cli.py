@@ -17,7 +17,7 @@ import yaml
 from optuna.trial import TrialState
 
 from sweeper.records import RequestRecord
-from sweeper.request_table import read_requests, write_requests
+from sweeper.runs.request_table import read_requests, write_requests
 from tests.command_line import servers, start_sweeper, sweeper, sweeper_process
 from tests.conftest import WriteStudy
 

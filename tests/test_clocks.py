@@ -18,13 +18,13 @@ LABELS = {
     "actors/jobs.py",  # a job's name
     "reports/study_report.py",
     "sweeper/baseline.py",
-    "sweeper/baseline_arm.py",
+    "sweeper/study/baseline_arm.py",
     "sweeper/cli/status.py",  # how old a status is, for who looks at it
-    "sweeper/drives.py",
-    "sweeper/fetched.py",
-    "sweeper/holder.py",
-    "sweeper/live_status.py",
-    "sweeper/trial.py",
+    "sweeper/driver/drives.py",
+    "sweeper/runs/fetched.py",
+    "sweeper/driver/holder.py",
+    "sweeper/study/live_status.py",
+    "sweeper/trial/run.py",
 }
 """Files that write down when something was, for people; no sweep decides anything by it."""
 

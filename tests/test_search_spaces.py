@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sweeper.check import check_study
-from sweeper.study_file import load_study_file
+from sweeper.study_file.reading import load_study_file
 
 FILES = sorted((Path(__file__).parents[1] / "search_spaces").glob("*.yaml"))
 

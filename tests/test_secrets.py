@@ -16,10 +16,10 @@ from sweeper.secrets import Redactor, is_secret_name, literal_secret, secrets_of
 from sweeper.server.log_text import HEAD, TAIL, Cleaner, last_words, read_log
 from sweeper.server.prepare import prepare_engine
 from sweeper.space import enumerate_space
-from sweeper.stored_trial import attributes
-from sweeper.study_file import load_study_file
-from sweeper.trial import run_trial
-from sweeper.trial_order import TrialOrder, TrialPlan, Watch
+from sweeper.storage.stored_trial import attributes
+from sweeper.study_file.reading import load_study_file
+from sweeper.trial.order import TrialOrder, TrialPlan, Watch
+from sweeper.trial.run import run_trial
 from sweeper.workload.prompts import plan_prompts, read_conversations
 from tests.command_line import sweeper
 from tests.conftest import WriteStudy

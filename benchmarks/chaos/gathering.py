@@ -23,15 +23,15 @@ from benchmarks.chaos.world import (
     until_gone,
     words_of,
 )
-from sweeper.journal import read_entry
-from sweeper.run_directory import RunDirectory, read_run
+from sweeper.runs.directory import RunDirectory, read_run
+from sweeper.runs.journal import read_entry
+from sweeper.runs.whole_files import SCRATCH
 from sweeper.search.candidates import REQUEUE, config_from, is_proposed, params_of
 from sweeper.server.ports import is_free
 from sweeper.space import enumerate_space
-from sweeper.stored_study import StoredStudy
-from sweeper.stored_trial import label, record_of
-from sweeper.study_file import load_study_file
-from sweeper.whole_files import SCRATCH
+from sweeper.storage.stored_study import StoredStudy
+from sweeper.storage.stored_trial import label, record_of
+from sweeper.study_file.reading import load_study_file
 
 DONE = re.compile(r"^trial (\d+) done in ", re.MULTILINE)
 GONE_S = 20.0

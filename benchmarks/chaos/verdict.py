@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 from benchmarks.chaos.evidence import ACTOR, RAYLET, SERVER, Evidence, TrialSeen
-from sweeper.ending import MAX_ATTEMPTS
+from sweeper.study.ending import MAX_ATTEMPTS
 
 COMPLETE, FAIL = "COMPLETE", "FAIL"
 CAUSES = {"CRASH": (SERVER,), "LOST": (ACTOR, RAYLET)}

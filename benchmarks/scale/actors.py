@@ -15,11 +15,11 @@ from actors.pool import ServerPool
 from actors.server_actor import ServerActor
 from benchmarks.scale.replay import Replay, Watching, candidates, disk, plan_in
 from benchmarks.scale.simulated import SPREAD, result_of
-from sweeper.driver import driving
+from sweeper.driver.driving import driving
 from sweeper.records import TrialResult
-from sweeper.study import Sweep
-from sweeper.surroundings import Surroundings
-from sweeper.trial_order import TrialOrder
+from sweeper.study.surroundings import Surroundings
+from sweeper.study.sweep import Sweep
+from sweeper.trial.order import TrialOrder
 
 TRIAL_S = "SCALE_TRIAL_S"
 """Environment variable of the actors: the median of a trial's seconds."""

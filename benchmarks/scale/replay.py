@@ -13,15 +13,15 @@ import psutil
 
 from benchmarks.scale.simulated import SimulatedServers
 from sweeper.config import StudyConfig
-from sweeper.driver import driving
+from sweeper.driver.driving import driving
 from sweeper.records import TrialRecord
 from sweeper.server.setup import EngineSetup, shared_pins
 from sweeper.space import Candidate
 from sweeper.speculation import SpeculationConfig
-from sweeper.stored_trial import Speedups
-from sweeper.study import Sweep
-from sweeper.surroundings import Surroundings, Tally
-from sweeper.trial_order import TrialPlan
+from sweeper.storage.stored_trial import Speedups
+from sweeper.study.surroundings import Surroundings, Tally
+from sweeper.study.sweep import Sweep
+from sweeper.trial.order import TrialPlan
 from sweeper.workload.prompts import plan_prompts, read_conversations
 
 STEPS = 20

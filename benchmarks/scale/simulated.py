@@ -26,8 +26,8 @@ from sweeper.records import (
     TrialState,
 )
 from sweeper.speculation import SpeculationConfig
-from sweeper.surroundings import Glance
-from sweeper.trial_order import TrialOrder
+from sweeper.study.surroundings import Glance
+from sweeper.trial.order import TrialOrder
 
 TRIAL_S = 180.0
 SPREAD = 0.35
@@ -54,7 +54,7 @@ class Usage:
 
 @dataclass
 class SimulatedServers:
-    """``sweeper.surroundings.Servers``. ``trials``: how many there are to run before the idle time no longer counts."""
+    """``sweeper.study.surroundings.Servers``. ``trials``: how many to run before the idle time no longer counts."""
 
     count: int
     trials: int

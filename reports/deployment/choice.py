@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reports.study_report import StudyReport, TrialRow
+from sweeper.analysis.verdict import Contender, winner
 from sweeper.errors import SweeperError
 from sweeper.records import Interval, Load
-from sweeper.verdict import Contender, winner
 
 
 @dataclass(frozen=True)

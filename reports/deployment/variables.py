@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from sweeper.secrets import is_secret_name
-from sweeper.variables import VARIABLE
+from sweeper.study_file.variables import VARIABLE
 
 HUB_TOKEN = "HF_TOKEN"
 

@@ -11,7 +11,7 @@ from reports.figures.chart import COLOURS, GREY, Chart, ChartGroup, figure, labe
 from reports.rows import LoadRow, TrialRow
 from reports.study_report import StudyReport
 from reports.tables import CONFIG
-from sweeper.step_time import StepTimeSplit
+from sweeper.analysis.step_time import StepTimeSplit
 
 CAPTION = (
     "Milliseconds per verify round. Target: a round of the plain server. Overhead: what speculating costs "

@@ -17,7 +17,7 @@ from sweeper.drafts.preflight import DraftReport, Pair, Serving, check_pair, ope
 from sweeper.errors import SweeperError
 from sweeper.records import Interval
 from sweeper.speculation import ALGORITHMS
-from sweeper.study_file import load_study_file
+from sweeper.study_file.reading import load_study_file
 
 
 def check(

@@ -43,7 +43,7 @@ def compare(
     from reports.compare import compare as compared
     from reports.compare_terminal import print_comparison
     from reports.study_report import build_report
-    from sweeper.run_directory import find_run, read_run
+    from sweeper.runs.directory import find_run, read_run
 
     with complaining():
         tolerance = share(fail_on_regression) if fail_on_regression is not None else None

@@ -27,7 +27,7 @@ def dashboard(
     Needs: pip install 'sweeper[dashboard]'
     Example:  sweeper dashboard cpu_tiny --port 8081
     """
-    from sweeper.run_directory import find_run, read_run
+    from sweeper.runs.directory import find_run, read_run
 
     with complaining():
         try:

@@ -54,10 +54,10 @@ def diagnose(
 def _diagnoses(name: str, probe_now: bool, file: Path | None) -> list[Diagnosis]:
     from sweeper.drafts.diagnosis import diagnose as diagnosis_of
     from sweeper.drafts.run_cases import cases_of, probe_file, probe_reports_json, read_probes
-    from sweeper.findings import stored_findings
-    from sweeper.run_directory import find_run, read_run
-    from sweeper.stored_study import preflight_of
-    from sweeper.whole_files import write_whole
+    from sweeper.runs.directory import find_run, read_run
+    from sweeper.runs.findings import stored_findings
+    from sweeper.runs.whole_files import write_whole
+    from sweeper.storage.stored_study import preflight_of
 
     directory = find_run(name)
     config, study = read_run(directory)

@@ -71,7 +71,7 @@ def export(
     from reports.deployment.choice import Wishes
     from reports.exports import FORMATS, write_export
     from reports.study_report import build_report
-    from sweeper.run_directory import find_run, read_run
+    from sweeper.runs.directory import find_run, read_run
 
     left_out: dict[str, str] = {}
     done: list[Export] = []

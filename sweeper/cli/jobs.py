@@ -96,8 +96,8 @@ def fetch(
 
 
 def _from_artifacts(url: str, study: str, to: Path) -> Path:
-    from sweeper.fetched import mark, require_replaceable
-    from sweeper.mirror import Mirror
+    from sweeper.runs.fetched import mark, require_replaceable
+    from sweeper.runs.mirror import Mirror
 
     if not NAME.fullmatch(study):
         raise SweeperError(f"{study}: no study has such a name")

@@ -34,8 +34,8 @@ def leaderboard(
     from reports.leaderboard import leaderboard as ranked
     from reports.study_report import build_report
     from sweeper.drafts.run_cases import probe_file, read_probes
-    from sweeper.run_directory import find_run, read_run
-    from sweeper.whole_files import write_whole
+    from sweeper.runs.directory import find_run, read_run
+    from sweeper.runs.whole_files import write_whole
 
     rows, measured = [], set()
     with complaining():

@@ -128,7 +128,7 @@ def _study(
     file: Path | None, target: str | None, drafts: list[str] | None, workload: str | None
 ) -> StudyConfig:
     """The study file's, or the smallest one that says the same as the options."""
-    from sweeper.study_file import load_study_file
+    from sweeper.study_file.reading import load_study_file
 
     if file is not None:
         if target or workload:

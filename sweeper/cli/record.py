@@ -10,7 +10,7 @@ import typer
 
 from sweeper.check import usable_space
 from sweeper.cli.terminal import StudyFile, complaining, console, tell
-from sweeper.study_file import load_study_file
+from sweeper.study_file.reading import load_study_file
 
 if TYPE_CHECKING:
     from sweeper.search.passes import Pass
@@ -60,9 +60,9 @@ def record(
 def _record(file: Path, out: Path | None, goal: Goal, ray_address: str | None) -> None:
     from actors.cluster import cluster, trial_plan
     from actors.pool import ServerPool
-    from sweeper.drives import inside_job, run_path
-    from sweeper.holder import Holder
-    from sweeper.lock_file import locked, run_lock
+    from sweeper.driver.drives import inside_job, run_path
+    from sweeper.driver.holder import Holder
+    from sweeper.driver.lock_file import locked, run_lock
     from sweeper.search.recorder import Recorder, write_what_there_is
     from sweeper.workload.prompts import read_conversations
 

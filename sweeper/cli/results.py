@@ -34,8 +34,8 @@ def report(
     from reports.files import write_report_files
     from reports.study_report import build_report
     from reports.terminal import print_report
-    from sweeper.findings import recomputed_findings
-    from sweeper.run_directory import find_run, read_run
+    from sweeper.runs.directory import find_run, read_run
+    from sweeper.runs.findings import recomputed_findings
 
     with complaining():
         directory = find_run(run)

@@ -17,17 +17,17 @@ from rich.markup import escape
 from sweeper.check import usable_space
 from sweeper.cli.terminal import AllowLossy, NoPreflight, StudyFile, complaining, console, tell, warn
 from sweeper.config import NAME, StudyConfig
-from sweeper.drives import add_drive, inside_job, read_drives, run_path
+from sweeper.driver.drives import add_drive, inside_job, read_drives, run_path
 from sweeper.errors import SweeperError
 from sweeper.releases import warning_about
-from sweeper.study_file import load_study_file
+from sweeper.study_file.reading import load_study_file
 
 if TYPE_CHECKING:
-    from sweeper.driver import Driver
-    from sweeper.mirror import Mirror
-    from sweeper.run_directory import RunDirectory
-    from sweeper.study import Wishes
-    from sweeper.surroundings import Display
+    from sweeper.driver.driving import Driver
+    from sweeper.runs.directory import RunDirectory
+    from sweeper.runs.mirror import Mirror
+    from sweeper.study.surroundings import Display
+    from sweeper.study.sweep import Wishes
 
 INTERRUPTED = 130
 
@@ -63,12 +63,12 @@ def run(
       sweeper run search_spaces/llama31_8b_eagle3.yaml --name monday --ray-address auto
       ray job submit --working-dir . -- python -m sweeper run search_spaces/llama31_8b_eagle3.yaml
     """
-    from sweeper.second_driver import refuse_second_driver
+    from sweeper.driver.second_driver import refuse_second_driver
 
     with complaining():
         config = _with_options(load_study_file(file), name, max_trials)
         refuse_second_driver(config, run_path(config.runs_dir, config.study, inside_job()))
-        from sweeper.study import Wishes
+        from sweeper.study.sweep import Wishes
 
         try:
             _run(config, ray_address, Wishes(remeasure_baseline, allow_lossy, preflight=not no_preflight))
@@ -93,12 +93,12 @@ def _run(config: StudyConfig, ray_address: str | None, wishes: Wishes) -> None:
     from reports.live import LiveView, summary
     from reports.preflight import show_findings
     from sweeper.drafts.preflight import preflight, require_one_left
-    from sweeper.mirror import Mirror
+    from sweeper.runs.mirror import Mirror
     from sweeper.server.command import launch_environment
     from sweeper.server.install import installed_version
     from sweeper.server.setup import EngineSetup, shared_pins
-    from sweeper.study import Sweep
-    from sweeper.surroundings import Surroundings
+    from sweeper.study.surroundings import Surroundings
+    from sweeper.study.sweep import Sweep
     from sweeper.workload.chat import raw_warning
     from sweeper.workload.prompts import needs_tokenizer, plan_prompts, read_conversations
 
@@ -162,8 +162,8 @@ def _driving_on(
     from actors.driver_lease import only_driver
     from actors.node_code import require_same_code
     from actors.run_location import bring_newest
-    from sweeper.driver import driving
-    from sweeper.run_archive import set_aside
+    from sweeper.driver.driving import driving
+    from sweeper.runs.archive import set_aside
 
     with ExitStack() as held:
         if ray_address:
@@ -191,7 +191,7 @@ def _driving_on(
 @contextmanager
 def _mirroring(mirror: Mirror | None, path: Path) -> Iterator[Callable[[Display], Display]]:
     """How to have the run directory copied to the mirror while a display is told what happens."""
-    from sweeper.mirror import Mirrored, MirrorThread
+    from sweeper.runs.mirror import Mirrored, MirrorThread
 
     if mirror is None:
         yield lambda display: display
@@ -207,7 +207,7 @@ def _conclude(config: StudyConfig, directory: RunDirectory, allow_lossy: bool) -
     from reports.files import write_report_files
     from reports.study_report import build_report
     from reports.terminal import print_report
-    from sweeper.run_directory import read_run
+    from sweeper.runs.directory import read_run
 
     _, study = read_run(directory)
     report = build_report(config, study, allow_lossy=allow_lossy)

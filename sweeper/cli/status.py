@@ -19,8 +19,8 @@ from sweeper.errors import RunNotFoundError, SweeperError
 
 if TYPE_CHECKING:
     from actors.job import Job
-    from sweeper.live_status import LiveStatus
-    from sweeper.run_directory import RunDirectory
+    from sweeper.runs.directory import RunDirectory
+    from sweeper.study.live_status import LiveStatus
 
 LOOK_S = 2.0
 PLAIN_EVERY_S = 15.0
@@ -66,7 +66,7 @@ def status(
 
 def _local_run(which: str, address: str | None) -> RunDirectory | None:
     """A path always means a run here; a name does where no cluster is named."""
-    from sweeper.run_directory import find_run
+    from sweeper.runs.directory import find_run
 
     is_path = os.sep in which
     if address and not is_path:
@@ -80,7 +80,7 @@ def _local_run(which: str, address: str | None) -> RunDirectory | None:
 
 
 def _status(run: RunDirectory) -> LiveStatus:
-    from sweeper.live_status import read_status
+    from sweeper.study.live_status import read_status
 
     found = read_status(run.path)
     if found is None:
@@ -92,7 +92,7 @@ def _status(run: RunDirectory) -> LiveStatus:
 
 def _show_run(run: RunDirectory, as_json: bool) -> None:
     from reports.status import view
-    from sweeper.live_status import LiveStatus
+    from sweeper.study.live_status import LiveStatus
 
     found = _status(run)
     if as_json:

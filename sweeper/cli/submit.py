@@ -75,7 +75,7 @@ def submit(
       sweeper status;  sweeper fetch llama31_8b_eagle3;  sweeper report llama31_8b_eagle3
     """
     from actors.connect import connect
-    from sweeper.study_package import package_directory, package_study
+    from sweeper.study_file.package import package_directory, package_study
 
     with complaining(), tempfile.TemporaryDirectory(prefix="sweeper-submit-") as scratch:
         if working_dir:

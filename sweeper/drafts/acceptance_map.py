@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from sweeper.analysis.intervals import LogEstimate, ratio
 from sweeper.errors import SweeperError
-from sweeper.intervals import LogEstimate, ratio
+from sweeper.runs.whole_files import write_whole
 from sweeper.speculation import SpeculationConfig
-from sweeper.whole_files import write_whole
 
 FORMAT = "1"
 ALGORITHM = "EAGLE3"

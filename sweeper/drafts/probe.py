@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from scipy.special import stdtrit
 from torch import Tensor
 
+from sweeper.analysis.intervals import LogEstimate, ratio
 from sweeper.drafts.agreement import Counted, Text, agreement, total
 from sweeper.drafts.probe_report import ProbeReport, WiringRow
 from sweeper.drafts.served_draft import ServedDraft
 from sweeper.drafts.wiring import Wiring, remedy
 from sweeper.errors import SweeperError
-from sweeper.intervals import LogEstimate, ratio
 
 DEPTH = 5
 """Draft steps; deeper ones add little to what tells wirings apart."""

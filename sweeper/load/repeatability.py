@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sweeper.intervals import LogEstimate, ratio, unexplained
+from sweeper.analysis.intervals import LogEstimate, ratio, unexplained
 from sweeper.load.statistics import step_rate
 from sweeper.load.window import Stretch, stretches
 from sweeper.records import Load, Repeatability, RequestRecord

@@ -9,7 +9,17 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from sweeper.acceptance import add_histograms
-from sweeper.intervals import SAME, UNKNOWN_ERROR, Array, LogEstimate, joined, product, quotient, rate, ratio
+from sweeper.analysis.intervals import (
+    SAME,
+    UNKNOWN_ERROR,
+    Array,
+    LogEstimate,
+    joined,
+    product,
+    quotient,
+    rate,
+    ratio,
+)
 from sweeper.load.window import Stretch, steady_window, step_progress, steps, stretches, within
 from sweeper.records import (
     UNKNOWN_REPEATABILITY,
@@ -76,7 +86,7 @@ class LoadData:
 def load_point(data: LoadData, expected: Expectation) -> LoadPoint:
     """The statistics of one load.
 
-    The rate is what arrived in the steady windows, over their length; ``sweeper.intervals`` says how sure it is.
+    The rate is what arrived in the steady windows, over their length; how sure it is: ``sweeper.analysis.intervals``.
 
     Raises:
         FailedLoadError: any request failed, was cached where the cache must be off, or came without the counters that

@@ -17,7 +17,7 @@ from itertools import accumulate
 import numpy as np
 
 from sweeper.acceptance import marginal_acceptance
-from sweeper.intervals import Array
+from sweeper.analysis.intervals import Array
 from sweeper.search.curve_fit import Curve
 from sweeper.search.rows import Rows
 

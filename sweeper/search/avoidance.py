@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from sweeper.intervals import Array
+from sweeper.analysis.intervals import Array
 from sweeper.records import FailureClass
 from sweeper.speculation import SpeculationConfig
 

@@ -17,9 +17,9 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from sweeper.errors import SweeperError
-from sweeper.newly_ended import NewlyEnded
 from sweeper.space import Candidate
 from sweeper.speculation import SpeculationConfig
+from sweeper.study.newly_ended import NewlyEnded
 
 REQUEUE = "requeue"
 """User attribute of failed trials that say nothing of their config (driver killed, node lost)."""

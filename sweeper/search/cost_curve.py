@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sweeper.intervals import Array
+from sweeper.analysis.intervals import Array
 from sweeper.search.curve_fit import Curve
 from sweeper.search.rows import Rows
 

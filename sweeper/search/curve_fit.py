@@ -17,7 +17,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.spatial.distance import cdist
 
-from sweeper.intervals import Array
+from sweeper.analysis.intervals import Array
 from sweeper.search.rows import Indices, Rows
 
 ITERATIONS = 15

@@ -10,13 +10,13 @@ from pydantic import ValidationError
 
 from sweeper.config import StudyConfig
 from sweeper.errors import StudyChangedError, SweeperError
-from sweeper.run_directory import find_run, read_run
+from sweeper.runs.directory import find_run, read_run
 from sweeper.search.candidates import CandidateSampler
 from sweeper.search.evidence import EvidenceReader
 from sweeper.search.hints import NOTHING, Hints, from_earlier, from_map, hints_json
 from sweeper.search.structural import StructuralSampler
 from sweeper.speculation import NO_DRAFT, SpeculationConfig
-from sweeper.stored_study import StoredStudy
+from sweeper.storage.stored_study import StoredStudy
 
 HINTS = "hints"
 

@@ -9,13 +9,13 @@ from typing import TypeVar
 from optuna import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from sweeper.newly_ended import NewlyEnded
 from sweeper.records import Blame, Load
 from sweeper.search.avoidance import Fault
 from sweeper.search.candidates import REQUEUE, config_from, is_proposed, params_of
 from sweeper.search.outcome import Outcome, outcome
 from sweeper.speculation import SpeculationConfig
-from sweeper.stored_trial import record_of
+from sweeper.storage.stored_trial import record_of
+from sweeper.study.newly_ended import NewlyEnded
 
 T = TypeVar("T")
 

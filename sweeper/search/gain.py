@@ -6,7 +6,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky
 from scipy.special import ndtr
 
-from sweeper.intervals import Array
+from sweeper.analysis.intervals import Array
 
 SAMPLES = 4000
 NEAR_BEST = 0.02

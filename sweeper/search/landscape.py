@@ -19,9 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from sweeper.errors import SweeperError
 from sweeper.records import FailureClass, Load
+from sweeper.runs.whole_files import write_whole
 from sweeper.space import Candidate
 from sweeper.speculation import NO_DRAFT, SpeculationConfig, Value
-from sweeper.whole_files import write_whole
 
 Positive = Annotated[float, Field(gt=0)]
 

@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial
 from sweeper.acceptance import add_histograms
 from sweeper.records import Interval, Load
 from sweeper.speculation import SpeculationConfig
-from sweeper.stored_trial import record_of, speedups_of
+from sweeper.storage.stored_trial import record_of, speedups_of
 
 SAME_PROMPTS = 0.5
 """Share of an accept length's standard error that configs do not have in common: they all get the same prompts."""

@@ -7,11 +7,11 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from sweeper.attributes import unpacked
 from sweeper.config import StudyConfig
 from sweeper.search.candidates import CandidateSampler
 from sweeper.speculation import SpeculationConfig
-from sweeper.stored_study import StoredStudy
+from sweeper.storage.attributes import unpacked
+from sweeper.storage.stored_study import StoredStudy
 
 PROSPECT = "prospect"
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from sweeper.baseline import baseline_settings
 from sweeper.errors import SweeperError
 from sweeper.records import TrialRecord, TrialState
+from sweeper.runs.whole_files import write_whole
 from sweeper.search.landscape import Landscape, write_landscape
 from sweeper.search.passes import Pass, append_pass, pass_from, read_passes
 from sweeper.search.pooling import Together, entry, next_config, point, together
@@ -21,9 +22,8 @@ from sweeper.server.checkpoint import checkpoint_identity
 from sweeper.server.failures import ADVICE, Remedy
 from sweeper.space import Candidate
 from sweeper.speculation import NO_SPECULATION, SpeculationConfig
-from sweeper.surroundings import NO_CANDIDATE, Servers
-from sweeper.trial_order import TrialOrder, TrialPlan
-from sweeper.whole_files import write_whole
+from sweeper.study.surroundings import NO_CANDIDATE, Servers
+from sweeper.trial.order import TrialOrder, TrialPlan
 
 MOST_LOST = 5
 """Launches in a row that say nothing of their config, before recording gives up."""

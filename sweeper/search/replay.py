@@ -15,15 +15,15 @@ import numpy as np
 import optuna
 
 from sweeper import records
-from sweeper.ending import end_trial
-from sweeper.intervals import LogEstimate
+from sweeper.analysis.intervals import LogEstimate
 from sweeper.records import EndedBy, Failure, Interval, Load, LoadPoint, Quantiles, TrialRecord
 from sweeper.search.candidates import CandidateSampler
 from sweeper.search.landscape import Entry, Landscape, Point
 from sweeper.server.failures import ADVICE
-from sweeper.skipping import pointless
 from sweeper.speculation import SpeculationConfig
-from sweeper.stored_trial import Speedups, config_of
+from sweeper.storage.stored_trial import Speedups, config_of
+from sweeper.study.ending import end_trial
+from sweeper.study.skipping import pointless
 
 NO_TIMES = Quantiles(0.0, 0.0, 0.0, 0.0)
 FREEDOM = 20.0

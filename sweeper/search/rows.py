@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sweeper.intervals import Array
+from sweeper.analysis.intervals import Array
 from sweeper.search.tree_shape import reach
 from sweeper.speculation import SpeculationConfig
 

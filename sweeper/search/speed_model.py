@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from sweeper.intervals import Array
+from sweeper.analysis.intervals import Array
 from sweeper.search.accept_curve import ACCEPT_CURVE, truncations
 from sweeper.search.cost_curve import COST_CURVE
 from sweeper.search.curve_fit import Observations, fit

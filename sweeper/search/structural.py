@@ -18,7 +18,7 @@ import numpy as np
 from optuna import Study
 from optuna.trial import FrozenTrial
 
-from sweeper.intervals import Array
+from sweeper.analysis.intervals import Array
 from sweeper.records import Load
 from sweeper.search.avoidance import chance_to_run
 from sweeper.search.candidates import CandidateSampler

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sweeper.intervals import Array
+from sweeper.analysis.intervals import Array
 from sweeper.search.hints import NOTHING, Hints
 from sweeper.search.outcome import Outcome
 from sweeper.search.rows import Indices, Table

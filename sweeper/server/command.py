@@ -10,8 +10,8 @@ from sweeper.config import StudyConfig
 from sweeper.errors import SweeperError
 from sweeper.server.setup import EngineSetup, Flags, server_flags
 from sweeper.speculation import SpeculationConfig
+from sweeper.study_file.variables import expand
 from sweeper.testbed import environment as testbed
-from sweeper.variables import expand
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sweeper.machine_locks import lock_directory, try_lock
+from sweeper.node.machine_locks import lock_directory, try_lock
 
 FIRST, LAST = 12_000, 22_000
 """22000 to 29999 is where SGLang (0.5.22 and later) looks for NCCL ports of its own, 32768 the usual start of the

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from sweeper.config import StudyConfig
 from sweeper.errors import SweeperError
-from sweeper.hardware import visible_hardware
+from sweeper.node.hardware import visible_hardware
 from sweeper.server.checkpoint import checkpoint_identity
 from sweeper.server.command import arguments, launch_environment
 from sweeper.server.install import installed_flags, installed_version, resolved_arguments

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sweeper.config import StudyConfig, Workload
 from sweeper.printable import shown
-from sweeper.regular_file import UnreadableFileError, read_text
+from sweeper.study_file.regular_file import UnreadableFileError, read_text
 from sweeper.workload.conversation import Conversation, Conversations, WorkloadError
 from sweeper.workload.dealing import usable
 from sweeper.workload.presets import Preset, find_preset, load_preset

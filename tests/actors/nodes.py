@@ -17,7 +17,7 @@ from actors.pool import ServerPool
 from sweeper.config import StudyConfig
 from sweeper.records import TrialResult
 from sweeper.server.setup import EngineSetup, shared_pins
-from sweeper.trial_order import TrialPlan
+from sweeper.trial.order import TrialPlan
 from sweeper.workload.prompts import plan_prompts, read_conversations
 
 NVIDIA_SMI = """#!/bin/sh

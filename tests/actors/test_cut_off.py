@@ -18,9 +18,9 @@ from ray.cluster_utils import Cluster
 
 from actors.pool import ServerPool
 from sweeper.records import FailureClass, TrialState
-from sweeper.study_file import load_study_file
-from sweeper.surroundings import NO_CANDIDATE
-from sweeper.trial_order import TrialOrder
+from sweeper.study.surroundings import NO_CANDIDATE
+from sweeper.study_file.reading import load_study_file
+from sweeper.trial.order import TrialOrder
 from tests.actors.nodes import idle, plan_of, results, until
 from tests.command_line import REPOSITORY, servers
 from tests.conftest import WriteStudy

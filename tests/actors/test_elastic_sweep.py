@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from actors.pool import ServerPool
-from sweeper.driver import driving
+from sweeper.driver.driving import driving
 from sweeper.space import enumerate_space
-from sweeper.stored_study import notices_of
-from sweeper.study import Sweep
-from sweeper.study_file import load_study_file
-from sweeper.surroundings import Surroundings, Tally
+from sweeper.storage.stored_study import notices_of
+from sweeper.study.surroundings import Surroundings, Tally
+from sweeper.study.sweep import Sweep
+from sweeper.study_file.reading import load_study_file
 from tests.actors.nodes import Nodes, fake_nvidia_smi, plan_of
 from tests.conftest import WriteStudy
 

@@ -258,7 +258,7 @@ OTHER_CODE = """
 import sys, ray
 import actors.node_code as node_code
 from sweeper.errors import SweeperError
-from sweeper.study_file import load_study_file
+from sweeper.study_file.reading import load_study_file
 node_code.code_identity = lambda: "0.0.1+000000000000"
 ray.init(address=sys.argv[1], log_to_driver=False)
 try:

@@ -16,9 +16,9 @@ from sweeper.errors import SweeperError
 from sweeper.records import FailureClass, TrialState
 from sweeper.server.setup import EngineSetup, shared_pins
 from sweeper.space import enumerate_space
-from sweeper.study_file import load_study_file
-from sweeper.surroundings import NO_CANDIDATE
-from sweeper.trial_order import TrialOrder, TrialPlan
+from sweeper.study.surroundings import NO_CANDIDATE
+from sweeper.study_file.reading import load_study_file
+from sweeper.trial.order import TrialOrder, TrialPlan
 from sweeper.workload.prompts import plan_prompts, read_conversations
 from tests.command_line import servers
 from tests.conftest import WriteStudy

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from sweeper.analysis.intervals import LogEstimate
 from sweeper.cli.probe import command_line_study
 from sweeper.drafts.diagnosis import Case, Kind, Trained, Verdict, diagnose
 from sweeper.drafts.feature_files import FeatureFileError, OuterMatrices, feature_files, read_features
@@ -18,7 +19,6 @@ from sweeper.drafts.run_cases import probed
 from sweeper.drafts.target import Target
 from sweeper.drafts.texts import continued, prompts_of
 from sweeper.drafts.wiring import Tap
-from sweeper.intervals import LogEstimate
 from tests.drafts.planted import wired_from_the_embedding
 
 

@@ -21,7 +21,7 @@ from sweeper.drafts.run_cases import cases_of, probe_reports_json, read_probes
 from sweeper.errors import StudyFileError, SweeperError
 from sweeper.records import EndedBy, Interval, Load, LoadPoint, Quantiles, TrialRecord, TrialState
 from sweeper.speculation import SpeculationConfig
-from sweeper.study_file import load_study_file
+from sweeper.study_file.reading import load_study_file
 from tests.conftest import WriteStudy
 
 TIMES = Quantiles(0.1, 0.1, 0.1, 0.1)

@@ -26,7 +26,7 @@ from sweeper.records import Interval
 from sweeper.server.process import ServerProcess, fresh_address
 from sweeper.server.setup import shared_pins
 from sweeper.speculation import SpeculationConfig
-from sweeper.study_file import load_study_file
+from sweeper.study_file.reading import load_study_file
 from sweeper.testbed.environment import server_environment
 from tests.reports.test_study_report import report, row
 

@@ -27,9 +27,9 @@ from sweeper.server.prepare import look_up
 from sweeper.server.process import fresh_address
 from sweeper.space import Candidate
 from sweeper.speculation import NO_SPECULATION, SpeculationConfig
-from sweeper.surroundings import NO_CANDIDATE
-from sweeper.trial import run_trial
-from sweeper.trial_order import TrialOrder, TrialPlan, Watch
+from sweeper.study.surroundings import NO_CANDIDATE
+from sweeper.trial.order import TrialOrder, TrialPlan, Watch
+from sweeper.trial.run import run_trial
 from sweeper.workload.prompts import plan_prompts, read_conversations
 from tests.command_line import scheduler_of, servers, value_of
 
@@ -224,8 +224,8 @@ def fixed_port(monkeypatch: pytest.MonkeyPatch, port: int) -> Iterator[None]:
             yield replace(address, port=port)
 
     with monkeypatch.context() as patch:
-        patch.setattr("sweeper.trial.fresh_address", fixed)
-        patch.setattr("sweeper.trial.MAX_LAUNCHES", 1)
+        patch.setattr("sweeper.trial.run.fresh_address", fixed)
+        patch.setattr("sweeper.trial.run.MAX_LAUNCHES", 1)
         yield
 
 

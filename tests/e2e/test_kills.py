@@ -17,8 +17,8 @@ from sweeper.config import StudyConfig
 from sweeper.records import FailureClass, Load, TrialResult, TrialState
 from sweeper.server.prepare import look_up
 from sweeper.server.process import session_members
-from sweeper.surroundings import NO_CANDIDATE
-from sweeper.trial_order import TrialOrder, TrialPlan
+from sweeper.study.surroundings import NO_CANDIDATE
+from sweeper.trial.order import TrialOrder, TrialPlan
 from sweeper.workload.prompts import plan_prompts, read_conversations
 from tests.command_line import scheduler_of, servers
 

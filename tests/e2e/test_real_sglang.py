@@ -24,9 +24,9 @@ from reports.deployment.choice import Choice
 from reports.deployment.server import deployment_of
 from reports.deployment.sglang import sglang_yaml
 from reports.study_report import build_report
-from sweeper.run_directory import RunDirectory, read_run
+from sweeper.runs.directory import RunDirectory, read_run
 from sweeper.server.process import ServerProcess, fresh_address, session_members
-from sweeper.stored_trial import config_of
+from sweeper.storage.stored_trial import config_of
 from sweeper.testbed.environment import server_environment
 from tests.command_line import servers, start_sweeper, sweeper
 

@@ -15,8 +15,8 @@ from sweeper.server.prepare import look_up
 from sweeper.server.setup import context_of
 from sweeper.space import Candidate
 from sweeper.speculation import InvalidSpeculationError, SpeculationConfig, effective
-from sweeper.trial import run_trial
-from sweeper.trial_order import TrialOrder, TrialPlan, Watch
+from sweeper.trial.order import TrialOrder, TrialPlan, Watch
+from sweeper.trial.run import run_trial
 from sweeper.workload.prompts import plan_prompts, read_conversations
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(3600)]

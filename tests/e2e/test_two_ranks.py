@@ -14,8 +14,8 @@ from sweeper.config import StudyConfig
 from sweeper.records import FailureClass, Load, TrialState
 from sweeper.server.prepare import look_up
 from sweeper.server.process import session_members
-from sweeper.surroundings import NO_CANDIDATE
-from sweeper.trial_order import TrialOrder, TrialPlan
+from sweeper.study.surroundings import NO_CANDIDATE
+from sweeper.trial.order import TrialOrder, TrialPlan
 from sweeper.workload.prompts import plan_prompts, read_conversations
 from tests.actors.nodes import Nodes, add, idle, results, until
 from tests.command_line import servers, value_of

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from sweeper.analysis.intervals import LogEstimate, joined, unexplained
 from sweeper.breakeven import Arm, speedup
-from sweeper.intervals import LogEstimate, joined, unexplained
 from sweeper.load.repeatability import repeatability
 from sweeper.load.statistics import rate_estimate
 from sweeper.load.window import stretches

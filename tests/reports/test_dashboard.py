@@ -17,11 +17,11 @@ import optuna
 import pytest
 import requests
 
-from sweeper.known_storages import note_storage
-from sweeper.run_directory import RunDirectory
-from sweeper.stored_study import StoredStudy
-from sweeper.study_file import load_study_file
-from sweeper.trial_notes import write_note
+from sweeper.runs.directory import RunDirectory
+from sweeper.storage.known import note_storage
+from sweeper.storage.stored_study import StoredStudy
+from sweeper.study.trial_notes import write_note
+from sweeper.study_file.reading import load_study_file
 from tests.command_line import REPOSITORY
 from tests.conftest import WriteStudy
 from tests.test_trial_notes import (

@@ -11,7 +11,7 @@ from sweeper.config import Search, Space
 from sweeper.search.candidates import REQUEUE, config_from, parameters
 from sweeper.search.samplers import SAMPLERS, make_sampler
 from sweeper.space import Candidate, enumerate_space
-from sweeper.stored_trial import config_of
+from sweeper.storage.stored_trial import config_of
 
 
 @pytest.fixture

@@ -12,10 +12,9 @@ import pytest
 from sweeper.config import StudyConfig
 from sweeper.drafts.acceptance_map import AcceptanceMap, MapFacts
 from sweeper.drafts.fingerprint import checkpoint_fingerprint
-from sweeper.ending import end_trial
 from sweeper.errors import SweeperError
 from sweeper.records import Load
-from sweeper.run_directory import RunDirectory
+from sweeper.runs.directory import RunDirectory
 from sweeper.search.candidates import distributions, parameters
 from sweeper.search.earlier import known_beforehand
 from sweeper.search.hints import EARLIER_LENGTH, MOST_FROM_MAP, NOTHING, from_earlier, from_map
@@ -26,6 +25,7 @@ from sweeper.search.samplers import make_sampler
 from sweeper.search.trust import believable
 from sweeper.space import enumerate_space
 from sweeper.speculation import SpeculationConfig
+from sweeper.study.ending import end_trial
 
 
 def chain(steps: int, draft: str = "a") -> SpeculationConfig:

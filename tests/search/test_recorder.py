@@ -18,7 +18,7 @@ from sweeper.server.failures import failure
 from sweeper.server.setup import EngineSetup, shared_pins
 from sweeper.space import enumerate_space
 from sweeper.speculation import NO_SPECULATION, SpeculationConfig
-from sweeper.trial_order import TrialOrder, TrialPlan
+from sweeper.trial.order import TrialOrder, TrialPlan
 from sweeper.workload.prompts import plan_prompts, read_conversations
 
 Says = Callable[[SpeculationConfig], TrialRecord]

@@ -10,7 +10,6 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from sweeper.ending import end_trial, enqueue, give_up
 from sweeper.records import FailureClass, Load
 from sweeper.search.candidates import CandidateSampler, config_from, params_of
 from sweeper.search.contest import sampler_for
@@ -19,7 +18,8 @@ from sweeper.search.landscape import Landscape, read_landscape
 from sweeper.search.replay import Replay, Rules, measured, replay
 from sweeper.search.structural import StructuralSampler
 from sweeper.speculation import SpeculationConfig
-from sweeper.stored_trial import config_of
+from sweeper.storage.stored_trial import config_of
+from sweeper.study.ending import end_trial, enqueue, give_up
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 LANDSCAPES = Path(__file__).parents[2] / "search_spaces" / "landscapes"

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from sweeper.run_directory import find_run, read_run
+from sweeper.runs.directory import find_run, read_run
 from sweeper.search.earlier import known_beforehand
 from sweeper.search.samplers import make_sampler
 from sweeper.space import enumerate_space
-from sweeper.study_file import load_study_file
+from sweeper.study_file.reading import load_study_file
 from tests.command_line import sweeper
 from tests.conftest import WriteStudy
 

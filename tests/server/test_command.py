@@ -16,7 +16,7 @@ from sweeper.server.command import (
 from sweeper.server.process import fresh_address
 from sweeper.server.setup import EngineSetup, server_flags, shared_pins
 from sweeper.speculation import NO_SPECULATION, SpeculationConfig
-from sweeper.study_file import load_study_file
+from sweeper.study_file.reading import load_study_file
 from tests.conftest import WriteStudy
 
 CHAIN = SpeculationConfig("EAGLE3", "a", 3, 1, 4)

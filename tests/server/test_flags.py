@@ -13,7 +13,7 @@ from sweeper.server.flags import FlagTable, UnknownFlagError, parse_help
 from sweeper.server.install import installed_flags, installed_version
 from sweeper.server.setup import EngineSetup, own_flags, server_flags, shared_pins
 from sweeper.speculation import ALGORITHMS, NO_SPECULATION, Context, effective
-from sweeper.study_file import load_study_file
+from sweeper.study_file.reading import load_study_file
 from sweeper.testbed.environment import server_environment
 from tests.conftest import FAKE_ENGINE, WriteStudy
 

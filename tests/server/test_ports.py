@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from sweeper.machine_locks import lock_directory
+from sweeper.node.machine_locks import lock_directory
 from sweeper.server import ports
 from sweeper.server.ports import BLOCK, NoPortError, forget_blocks_of_the_dead, is_free, port_block
 

@@ -21,7 +21,7 @@ from sweeper.server.setup import (
 )
 from sweeper.space import enumerate_space
 from sweeper.speculation import NO_SPECULATION
-from sweeper.study_file import load_study_file
+from sweeper.study_file.reading import load_study_file
 from tests.conftest import WriteStudy
 
 TREES = {"algorithm": "EAGLE3", "num_steps": 3, "topk": [1, 4], "num_draft_tokens": 8}

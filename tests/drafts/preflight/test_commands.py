@@ -17,11 +17,11 @@ from reports.terminal import preflight_lines
 from sweeper.check import check_study
 from sweeper.cli import app
 from sweeper.drafts.preflight import Level, failing, preflight, serving_of
-from sweeper.run_directory import find_run, read_run
+from sweeper.runs.directory import find_run, read_run
 from sweeper.server.setup import EngineSetup
-from sweeper.skipping import pointless
 from sweeper.space import enumerate_space
-from sweeper.study_file import load_study_file
+from sweeper.study.skipping import pointless
+from sweeper.study_file.reading import load_study_file
 from tests.checkpoints import write_eagle3, write_target
 from tests.command_line import sweeper
 from tests.conftest import WriteStudy

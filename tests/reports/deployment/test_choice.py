@@ -14,7 +14,7 @@ from reports.study_report import LoadRow, StudyReport, TrialRow
 from sweeper.config import StudyConfig
 from sweeper.errors import SweeperError
 from sweeper.records import Interval
-from sweeper.run_directory import RunDirectory
+from sweeper.runs.directory import RunDirectory
 from sweeper.speculation import SpeculationConfig
 from tests.reports.test_study_report import FAST, SOME, report, row
 

@@ -1,0 +1,1 @@
+"""Intervals, verdicts and where the time goes. Pure functions."""

@@ -1,0 +1,1 @@
+"""From a YAML file to a study: reading, expanding, and every error with its line."""
