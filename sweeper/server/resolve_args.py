@@ -6,6 +6,7 @@ Each list is resolved in a process of its own, since SGLang seals its arguments 
 """
 
 import contextlib
+import gc
 import json
 import os
 import sys
@@ -35,6 +36,7 @@ def resolve(words: list[str]) -> dict[str, object]:
 
 
 def main() -> None:
+    gc.disable()  # a fifth of the import's time, for objects that all stay
     import sglang.srt.server_args  # noqa: F401  once for all
 
     results = os.dup(1)
