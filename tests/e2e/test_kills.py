@@ -37,7 +37,7 @@ def plan(testbed: Path) -> TrialPlan:
             "workload": {
                 "prompts": str(testbed / "prompts.jsonl"),
                 "concurrency": [1],
-                "max_new_tokens": 200,
+                "max_new_tokens": 100,
                 "ignore_eos": True,
             },
             "measurement": {
