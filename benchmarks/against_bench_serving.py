@@ -1,11 +1,12 @@
 """Does sweeper measure what SGLang's own ``bench_serving`` measures?
 
-    python -m benchmarks.against_bench_serving [--repeats 16]
+    python -m benchmarks.against_bench_serving [--repeats 16] [--concurrency 1 4 16]
 
 One server of the CPU test bed (EAGLE3 3/1/4); both clients send it the same prompts in the same order, with the same
 output length and concurrency, in turns, starting with the other one every time. Compared are output tokens per second
-over the whole time (what bench_serving reports) and the accept length. Exits 1 where the rates differ by more than 3 %
-or the accept lengths by more than 1 %, and the interval of the difference does not explain it.
+over the whole time (what bench_serving reports) and the accept length, which bench_serving asks the server for. Exits
+1 where the rates differ by more than 3 % or the accept lengths by more than 1 %, and the interval of the difference
+does not explain it.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from sweeper.workload.prompts import Prompt
 
 SEED = 1
 REQUESTS = {1: 4, 4: 16, 16: 48}
+TESTBED = Testbed(log_every=1)  # else the server's accept length would miss up to 39 steps, half of a run's
 RATE_BOUND, ACCEPT_BOUND = 0.03, 0.01
 COMPLAINTS = "stderr.txt"
 
@@ -63,7 +65,7 @@ class Found:
 def bench_serving(server: ServerProcess, complaints: Path) -> Iterator[subprocess.Popen[str]]:
     """SGLang's client, imported once; a line of arguments is one run. ``complaints`` gets what it says on stderr."""
     key = server.address.api_key
-    environment = {**launch_environment(Testbed().study), "OPENAI_API_KEY": key, "API_KEY": key}
+    environment = {**launch_environment(TESTBED.study), "OPENAI_API_KEY": key, "API_KEY": key}
     with complaints.open("w") as errors:
         worker = subprocess.Popen(
             [sys.executable, "-c", WORKER],
@@ -86,11 +88,11 @@ def theirs(worker: subprocess.Popen[str], server: ServerProcess, dataset: Path, 
         "--backend": "sglang",
         "--host": server.address.host,
         "--port": server.address.port,
-        "--model": Testbed().study.engine.model,
+        "--model": TESTBED.study.engine.model,
         "--dataset-name": "custom",
         "--dataset-path": dataset,
         "--num-prompts": REQUESTS[load.concurrency],
-        "--sharegpt-output-len": Testbed().tokens,
+        "--sharegpt-output-len": TESTBED.tokens,
         "--max-concurrency": load.concurrency,
         "--warmup-requests": 1,
         "--seed": SEED,
@@ -111,7 +113,7 @@ def theirs(worker: subprocess.Popen[str], server: ServerProcess, dataset: Path, 
 
 
 def ours(server: ServerProcess, prompts: Sequence[Prompt], load: Load) -> Found:
-    study = Testbed().study
+    study = TESTBED.study
     generator = LoadGenerator(server.address, study.workload, study.measurement)
     generator.run(Order(prompts[:1], Load(1)))
     server.client.flush_cache()
@@ -136,7 +138,7 @@ def relative(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def compare(server: ServerProcess, load: Load, repeats: int) -> bool:
-    prompts = Testbed().prompts()[: REQUESTS[load.concurrency]]
+    prompts = TESTBED.prompts()[: REQUESTS[load.concurrency]]
     with (
         tempfile.TemporaryDirectory() as scratch,
         bench_serving(server, Path(scratch) / COMPLAINTS) as worker,
@@ -174,13 +176,14 @@ def compare(server: ServerProcess, load: Load, repeats: int) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=16)
-    repeats = parser.parse_args().repeats
+    parser.add_argument("--concurrency", type=int, nargs="+", choices=list(REQUESTS), default=list(REQUESTS))
+    asked = parser.parse_args()
     print(
         "| concurrency | ours, tok/s | bench_serving, tok/s | difference | our accept length | bench_serving's "
         "| difference | bounds |\n|---|---|---|---|---|---|---|---|"
     )
-    with Testbed().serving(CHAIN) as server:
-        kept = [compare(server, Load(c), repeats) for c in REQUESTS]
+    with TESTBED.serving(CHAIN) as server:
+        kept = [compare(server, Load(c), asked.repeats) for c in asked.concurrency]
     return 0 if all(kept) else 1
 
 

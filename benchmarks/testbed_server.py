@@ -22,9 +22,13 @@ CONFIGS = {"plain": NO_SPECULATION, "chain": CHAIN}
 
 @dataclass(frozen=True)
 class Testbed:
-    """A study over the test bed's models; ``tokens`` are generated per request, whatever they are."""
+    """A study over the test bed's models; ``tokens`` are generated per request, whatever they are.
+
+    SGLang logs, and counts the accepted drafts that ``/server_info`` tells, every ``log_every`` decode steps.
+    """
 
     tokens: int = 64
+    log_every: int = 40
     concurrency: tuple[int, ...] = (1, 4, 16)
 
     @property
@@ -33,7 +37,11 @@ class Testbed:
         return StudyConfig.model_validate(
             {
                 "study": "benchmark",
-                "engine": {"model": str(models / "target"), "device": "cpu"},
+                "engine": {
+                    "model": str(models / "target"),
+                    "device": "cpu",
+                    "extra_args": {"decode-log-interval": self.log_every},
+                },
                 "space": {
                     "drafts": {"full": {"path": str(models / "draft_eagle3_100")}},
                     "grids": [{"algorithm": "EAGLE3", "num_steps": 3}],

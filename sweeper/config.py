@@ -558,6 +558,11 @@ class StudyConfig(Section):
         levels = self.search.objective_load or ([] if rates else self.workload.concurrency[:1])
         return tuple(x for x in self.workload.loads if x.concurrency in levels or x.rate in rates)
 
+    @property
+    def confirmed_loads(self) -> tuple[Load, ...]:
+        """The loads at which finalists are measured again."""
+        return self.objective_loads if self.confirmation.objective_only else self.workload.loads
+
     @model_validator(mode="after")
     def _ranks_split_over_the_nodes(self) -> StudyConfig:
         nodes = self.resources.nodes_per_server or 1

@@ -84,7 +84,7 @@ def _plain_environment() -> dict[str, str]:
         **kept,
         "PATH": f"{Path(sys.executable).parent}:{kept.get('PATH', '')}",
         "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-        "RAY_worker_niceness": os.environ["RAY_worker_niceness"],
+        "RAY_worker_niceness": "5",
         "COLUMNS": "160",
     }
 

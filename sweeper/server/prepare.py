@@ -11,6 +11,7 @@ from sweeper.errors import SweeperError
 from sweeper.node.hardware import visible_hardware
 from sweeper.server.checkpoint import checkpoint_identity
 from sweeper.server.command import arguments, launch_environment
+from sweeper.server.hub import asking_environment
 from sweeper.server.install import installed_flags, installed_version, resolved_arguments
 from sweeper.server.setup import (
     EngineSetup,
@@ -58,7 +59,7 @@ def prepare_engine(study: StudyConfig, nodes: int = 1) -> EngineSetup:
     ]
     try:
         plain, speculative = resolved_arguments(
-            study.engine.python, setup.version, launch_environment(study), commands, _machine(study)
+            study.engine.python, setup.version, asking_environment(study), commands, _machine(study)
         )
     except SweeperError as error:
         return with_pins(setup, (), (f"attention backend, page size and memory share: {error}",))

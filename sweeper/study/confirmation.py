@@ -8,6 +8,7 @@ cancels within two rounds.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from sweeper.breakeven import speedup_at
 from sweeper.records import (
@@ -32,14 +33,13 @@ Finalists = Mapping[int, Candidate]
 
 
 class Confirmation:
-    """Runs rounds; ``tick`` is told what it waits for."""
+    """Runs rounds; ``tick`` is told what it waits for, and how many launches of the round are left with that."""
 
     def __init__(
-        self, plan: TrialPlan, servers: Servers, run: RunDirectory, tick: Callable[[str], None]
+        self, plan: TrialPlan, servers: Servers, run: RunDirectory, tick: Callable[[str, int], None]
     ) -> None:
         self.plan, self.servers, self.run, self.tick = plan, servers, run, tick
-        study = plan.study
-        self.loads = study.objective_loads if study.confirmation.objective_only else study.workload.loads
+        self.loads = plan.study.confirmed_loads
 
     def round(
         self, number: int, baseline: Baseline, finalists: Finalists
@@ -59,7 +59,8 @@ class Confirmation:
             candidate = trials.get(name, NO_CANDIDATE)
             what = TrialOrder(candidate, self.loads, baseline.outputs, repeats=baseline.repeatability)
             stage = f"confirming, round {number}: {candidate.effective} ({turn} of {len(order)})"
-            results[name] = self._measure(f"confirm-{number}-{name}", what, server, stage)
+            wait = partial(self.tick, stage, len(order) - turn + 1)
+            results[name] = self._measure(f"confirm-{number}-{name}", what, server, wait)
             server = server or results[name].server
         plain = results.pop(BASELINE)
         check = baseline_check(self.plan, baseline, plain, f"confirmation {number}")
@@ -84,16 +85,18 @@ class Confirmation:
         )
         return done, check
 
-    def _measure(self, tag: str, order: TrialOrder, server: str | None, stage: str) -> TrialResult:
+    def _measure(
+        self, tag: str, order: TrialOrder, server: str | None, tick: Callable[[], None]
+    ) -> TrialResult:
         """On the same server as before, or on any other where that is gone."""
         while not (idle := self.servers.idle()):
             self.servers.wait(1.0)
-            self.tick(stage)
+            tick()
         self.servers.start(tag, order, server if server in idle else idle[0])
         finished: list[tuple[str, TrialResult]] = []
         while not finished:
             finished = self.servers.wait(1.0)
-            self.tick(stage)
+            tick()
         result = finished[0][1]
         self.run.write_result(tag, result)
         if result.record.state is TrialState.INTERRUPTED:

@@ -95,7 +95,7 @@ class Sweep:
         checks = self.trials.to_the_end(baseline, arm)
         keep_prospect(self.trials.sampler, self.stored, self.config)
         seen = [*checks, *self._confirm(baseline)]
-        tick("checking the baseline")
+        tick("checking the baseline", later=1)
         arm.check_at_the_end(baseline, seen)
         self.stored.set_checked()
 
@@ -141,10 +141,16 @@ class Sweep:
 
     def _confirm(self, baseline: Baseline) -> list[BaselineCheck]:
         """Measure the finalists and the baseline again, in turns; the checks of the baseline on the way."""
-        confirmation = Confirmation(self.plan, self.servers, self.run, self.trials.tick)
+        asked, chosen = self.config.confirmation.repeats, self._unconfirmed()
+
+        def tick(stage: str, left: int) -> None:
+            rounds = asked - len(self.stored.rounds()) - 1
+            self.trials.tick(stage, later=left + max(0, rounds) * (1 + len(chosen)))
+
+        confirmation = Confirmation(self.plan, self.servers, self.run, tick)
         seen: list[BaselineCheck] = []
         spoiled = 0
-        while (chosen := self._unconfirmed()) and spoiled < MAX_ATTEMPTS:
+        while chosen and spoiled < MAX_ATTEMPTS:
             number = len(self.stored.rounds()) + 1
             done, check = confirmation.round(number, baseline, chosen)
             self.stored.add_check(check)
@@ -153,7 +159,8 @@ class Sweep:
                 spoiled += 1
                 continue
             self.stored.add_round(done)
-            self.display.confirmed(done, self.config.confirmation.repeats)
+            self.display.confirmed(done, asked)
+            chosen = self._unconfirmed()
         return seen
 
     def _own_settings(self) -> dict[str, Any]:

@@ -34,7 +34,9 @@ class TrialBook:
             if trial.user_attrs.get(REQUEUE) or not is_proposed(trial):
                 continue
             record = record_of(trial)
-            self.ended = self.ended.and_(trial, record.start_s + record.measure_s if record else 0.0)
+            self.ended = self.ended.and_(
+                trial, *((record.start_s, record.measure_s) if record else (0.0, 0.0))
+            )
             if record is not None:
                 told.append((trial.number, record))
                 self._rank(trial, record)

@@ -19,7 +19,7 @@ from sweeper.study.arrivals import Arrivals
 from sweeper.study.baseline_arm import BaselineArm, noise_floor
 from sweeper.study.ending import end_trial, give_up
 from sweeper.study.live_status import StatusFile, server_statuses
-from sweeper.study.progress import Standing, tally
+from sweeper.study.progress import Later, Standing, tally
 from sweeper.study.pruning import Bar
 from sweeper.study.skipping import pointless
 from sweeper.study.surroundings import Surroundings, Tally
@@ -59,15 +59,23 @@ class TrialLoop:
         self.arrivals = Arrivals(self.driver.run, self.servers, self.running)
         self.configs: dict[str, str] = {}
         self.status = StatusFile(self.driver.run.path, self.config.study)
-        self.stage = "baseline"
+        self.stage, self._staged_at = "baseline", 0.0
+        self._later = self._launches_after()
         self._ticked_at = 0.0
         self._looked = False
 
-    def tick(self, stage: str = "") -> None:
-        """Show where the sweep stands. Raises LeaseLostError once another driver has the study."""
+    def tick(self, stage: str = "", later: int | None = None) -> None:
+        """Show where the sweep stands. ``later``: launches that follow the trials, where these are over.
+
+        Raises:
+            LeaseLostError: another driver has the study.
+        """
         self.driver.check()
-        self.stage = stage or self.stage
         now = time.monotonic()
+        if later is not None:
+            self._later = later
+            self._staged_at = self._staged_at if stage == self.stage else now
+        self.stage = stage or self.stage
         if now - self._ticked_at < TICK_S:
             return
         self._ticked_at = now
@@ -82,7 +90,14 @@ class TrialLoop:
         now = time.monotonic()
         spent = [now - started for _, started in self.running.values()]
         self._look()
-        return tally(self.book.ended, Standing(self.planned(), spent, self.servers.size(), self.stage))
+        share = len(self.config.confirmed_loads) / len(self.config.workload.loads)
+        later = Later(self._later, share, now - self._staged_at if self._staged_at else 0.0)
+        return tally(self.book.ended, Standing(self.planned(), spent, self.servers.size(), self.stage, later))
+
+    def _launches_after(self) -> int:
+        """What follows the trials, as far as one can tell: rounds of confirmation, or one look at the baseline."""
+        asked = self.config.confirmation
+        return max(1, asked.repeats * (1 + asked.finalists))
 
     def _look(self) -> None:
         """Take in what has changed in the storage; leave out candidates whose launch could teach nothing."""

@@ -13,6 +13,7 @@ from typing import Any
 from sweeper.config import StudyConfig
 from sweeper.errors import SweeperError
 from sweeper.server.command import launch_environment
+from sweeper.server.hub import asking_environment
 from sweeper.server.install import installed_version
 from sweeper.server.log_text import last_words
 from sweeper.server.setup import own_flags
@@ -221,7 +222,7 @@ def _run(study: StudyConfig, given: str) -> dict[str, Any]:
             capture_output=True,
             text=True,
             timeout=TIMEOUT_S,
-            env={**launch_environment(study), "TOKENIZERS_PARALLELISM": "false", "PYTHONIOENCODING": "utf-8"},
+            env={**asking_environment(study), "TOKENIZERS_PARALLELISM": "false", "PYTHONIOENCODING": "utf-8"},
         )
         answer: dict[str, Any] = json.loads(done.stdout)
         return answer

@@ -121,6 +121,12 @@ def test_break_even_lines_say_how_many_pay() -> None:
     assert any("concurrency 1: 1 of 2 configs pay" in line for line in break_even_lines(found))
 
 
+def test_the_best_of_a_load_is_a_confirmed_config_if_there_is_one_and_never_a_lossy_one() -> None:
+    found = report(row(0, FAST, lossy="3 of 16 outputs differ"), row(1, FAST), row(2, FAST, confirmed=SOME))
+    [line] = [line for line in break_even_lines(found) if "concurrency 1:" in line]
+    assert "best EAGLE3 a 3/1/4 1.50" in line
+
+
 def test_the_export_says_what_it_was_measured_with(study: StudyConfig) -> None:
     found = report(row(0, SOME))
     choice = Choice(found.best, found.objective_loads)

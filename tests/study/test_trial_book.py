@@ -17,7 +17,7 @@ from sweeper.space import Candidate
 from sweeper.speculation import SpeculationConfig
 from sweeper.study.ending import end_trial, enqueue, give_up
 from sweeper.study.newly_ended import NewlyEnded
-from sweeper.study.progress import Standing, tally
+from sweeper.study.progress import Later, Standing, tally
 from sweeper.study.skipping import pointless
 from sweeper.study.trial_book import TrialBook
 
@@ -66,6 +66,10 @@ def test_a_clock_that_jumps_does_not_change_how_long_the_rest_takes(study: optun
     trial.datetime_complete = trial.datetime_start.replace(year=2050)  # type: ignore[union-attr]
     book.update([trial])
     assert tally(book.ended, Standing(3, [], 1)).eta_s == pytest.approx(120)
+    # Four launches more, of one load of three: 30 s to start, 10 s to measure; 15 s of the first are over.
+    assert tally(book.ended, Standing(3, [], 2, "", Later(4, 1 / 3, 15))).eta_s == pytest.approx(
+        60 + 160 - 15
+    )
 
 
 def test_what_was_put_back_counts_as_not_launched(study: optuna.Study) -> None:
