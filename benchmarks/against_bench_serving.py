@@ -30,7 +30,7 @@ from scipy import stats
 from benchmarks.testbed_server import CHAIN, Testbed
 from sweeper.load.generator import LoadGenerator, Order
 from sweeper.load.statistics import Expectation, LoadData, load_point
-from sweeper.records import Load
+from sweeper.records import Load, RequestRecord
 from sweeper.server.command import launch_environment
 from sweeper.server.process import ServerProcess
 from sweeper.workload.prompts import Prompt
@@ -119,7 +119,15 @@ def ours(server: ServerProcess, prompts: Sequence[Prompt], load: Load) -> Found:
     server.client.flush_cache()
     run = generator.run(Order(prompts, load))
     point = load_point(LoadData(load, run.requests), Expectation(speculates=True, most_per_step=4))
-    return Found(point.plain_tok_s, point.accept_length.value)
+    return Found(point.plain_tok_s, counted(run.requests))
+
+
+def counted(requests: Sequence[RequestRecord]) -> float:
+    """The accept length as the server counts it, with what its last rounds accepted beyond the output's limit.
+
+    A load point's own is (N-1)/V, of tokens that somebody got.
+    """
+    return 1 + sum(r.accepted_drafts or 0 for r in requests) / sum(r.verify_rounds or 0 for r in requests)
 
 
 def shuffled(prompts: Sequence[Prompt]) -> list[Prompt]:

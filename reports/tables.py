@@ -12,6 +12,7 @@ from sweeper.records import Interval
 
 CONFIG = "steps/topk/draft tokens"
 INTERVALS = ("output_tok_s", "speedup", "confirmed", "accept_length", "drift")
+FAR_OFF = 10.0
 
 
 def ranking(report: StudyReport) -> pd.DataFrame:
@@ -51,8 +52,15 @@ def acceptance(report: StudyReport) -> pd.DataFrame:
 
 
 def short(speedup: Interval) -> str:
-    """``1.24 [1.20-1.28]``"""
-    return f"{speedup.value:.2f} [{speedup.low:.2f}-{speedup.high:.2f}]"
+    """``1.24 [1.20-1.28]``; an end that is more than ``FAR_OFF`` off says no more: ``1.10 [<0.11, >11]``."""
+    value, low, high = speedup.value, f"{speedup.low:.2f}", f"{speedup.high:.2f}"
+    below, above = speedup.low < value / FAR_OFF, speedup.high > value * FAR_OFF
+    if not below and not above:
+        return f"{value:.2f} [{low}-{high}]"
+    return (
+        f"{value:.2f} [{f'<{value / FAR_OFF:.2f}' if below else low}, "
+        f"{f'>{value * FAR_OFF:.0f}' if above else high}]"
+    )
 
 
 def note(report: StudyReport, trial: TrialRow) -> str:

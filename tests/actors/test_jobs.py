@@ -221,6 +221,7 @@ def test_detached_from_stopped_in_order_and_fetched(
     assert complete(tmp_path / "here" / "left") == complete(run)
 
 
+@pytest.mark.slow
 def test_a_killed_driver_loses_nothing_that_was_measured(
     cluster: RayCluster, write_job: WriteStudy, tmp_path: Path
 ) -> None:

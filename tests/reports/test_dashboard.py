@@ -24,7 +24,7 @@ from sweeper.study.trial_notes import write_note
 from sweeper.study_file.reading import load_study_file
 from tests.command_line import REPOSITORY
 from tests.conftest import WriteStudy
-from tests.test_trial_notes import (
+from tests.study.test_trial_notes import (
     FAILED,
     LOADS,
     MEASURED,
@@ -34,7 +34,7 @@ from tests.test_trial_notes import (
     end_trial,
     parameters,
 )
-from tests.test_trial_notes import RUN as CONFIG
+from tests.study.test_trial_notes import RUN as CONFIG
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ import io
 
 import pandas as pd
 
-from reports.tables import long_table
+from reports.tables import long_table, short
+from sweeper.records import Interval
 from tests.reports.studies import study
 
 
@@ -30,3 +31,9 @@ def test_parquet_holds_the_same() -> None:
     back = pd.read_parquet(written)
     assert list(back.columns) == list(table.columns)
     assert back.speedup.dropna().tolist() == table.speedup.dropna().tolist()
+
+
+def test_an_interval_that_says_nothing_is_not_printed_to_the_last_digit() -> None:
+    assert short(Interval(1.24, 1.2, 1.28)) == "1.24 [1.20-1.28]"
+    assert short(Interval(1.1, 0.0004, 7400.0)) == "1.10 [<0.11, >11]"
+    assert short(Interval(1.06, 0.2, 50.0)) == "1.06 [0.20, >11]"

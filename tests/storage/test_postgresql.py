@@ -161,6 +161,7 @@ def test_two_studies_in_one_database_of_which_one_driver_is_killed(
         assert not path.is_file() or PASSWORD.encode() not in path.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_database_that_restarts_costs_a_pause_and_nothing_else(
     server: PostgreSQL, write_study: WriteStudy, sweeping: Sweep, tmp_path: Path
 ) -> None:
