@@ -37,7 +37,7 @@ from sweeper.workload.prompts import Prompt
 
 SEED = 1
 REQUESTS = {1: 4, 4: 16, 16: 48}
-TESTBED = Testbed(log_every=1)  # else the server's accept length would miss up to 39 steps, half of a run's
+TESTBED = Testbed(log_every=1)  # else the server's accept length would miss up to 39 steps
 RATE_BOUND, ACCEPT_BOUND = 0.03, 0.01
 COMPLAINTS = "stderr.txt"
 

@@ -81,9 +81,7 @@ def _checkpoint(report: StudyReport, name: str, draft: Draft, probe: ProbeReport
 def _best(report: StudyReport, draft: str) -> TrialRow | None:
     """The draft's fastest config that does not change the target's output; a confirmed one before all others."""
     able = [t for t in report.trials if t.config.draft == draft and t.best_known and not t.lossy]
-    return max(
-        able, key=lambda t: (t.confirmed is not None, t.best_known.value if t.best_known else 0), default=None
-    )
+    return max(able, key=lambda trial: trial.standing, default=None)
 
 
 def _objective_row(report: StudyReport, trial: TrialRow | None) -> LoadRow | None:

@@ -65,6 +65,11 @@ class LoadRow(Row):
         """The confirmed speedup, or else the one of the search."""
         return self.confirmed or self.speedup
 
+    @property
+    def standing(self) -> tuple[bool, float]:
+        """What the fastest is found by: no number of the search beats a confirmed one."""
+        return self.confirmed is not None, self.best_known.value
+
 
 class TrialRow(Row):
     """One trial. ``objective`` is the geometric mean of its speedups at the objective loads, during the search."""
@@ -115,6 +120,11 @@ class TrialRow(Row):
     def best_known(self) -> Interval | None:
         """The confirmed objective, or else the one of the search."""
         return self.confirmed or self.objective
+
+    @property
+    def standing(self) -> tuple[bool, float]:
+        """As of a load; a trial that measured nothing comes last."""
+        return self.confirmed is not None, self.best_known.value if self.best_known else 0.0
 
 
 class BaselineRow(Row):

@@ -14,7 +14,7 @@ from rich.text import Text
 from reports.headline import headline, in_words
 from reports.preflight import finding_line
 from reports.sections import baseline, costs
-from reports.study_report import LoadRow, StudyReport, TrialRow
+from reports.study_report import LoadRow, StudyReport
 from reports.tables import acceptance, ranking, short
 from sweeper.records import Load
 
@@ -118,12 +118,6 @@ def _acceptance_style(row: LoadRow) -> str:
     return "green" if row.accept_length.value > row.break_even_accept_length else "red"
 
 
-def _standing(pair: tuple[LoadRow, TrialRow]) -> tuple[bool, bool, float]:
-    """The order of configs at a load: what cannot win comes last, and no number of the search beats a confirmed one."""
-    row, trial = pair
-    return not trial.lossy, row.confirmed is not None, row.best_known.value
-
-
 def break_even_lines(report: StudyReport) -> list[str]:
     """Per load: how many configs pay and the best one; then how far the best configs pay."""
     lines = ["", "[bold]Break-even per load[/] (intervals are 95 %)"]
@@ -131,7 +125,7 @@ def break_even_lines(report: StudyReport) -> list[str]:
     for base in report.baseline:
         rows = [(row, trial) for trial in measured if (row := trial.at(base.load))]
         paying = [pair for pair in rows if pair[0].best_known.low > 1]
-        best = max(rows, key=_standing, default=None)
+        best = max(rows, key=lambda pair: (not pair[1].lossy, pair[0].standing), default=None)
         line = f"  {Load.parse(base.load).in_words()}: {len(paying)} of {len(rows)} configs pay"
         if best:
             row, trial = best

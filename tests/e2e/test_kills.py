@@ -14,7 +14,7 @@ import ray
 
 from actors.pool import ServerPool
 from sweeper.config import StudyConfig
-from sweeper.records import FailureClass, Load, TrialResult
+from sweeper.records import FailureClass, Load, TrialResult, TrialState
 from sweeper.server.prepare import look_up
 from sweeper.server.process import session_members
 from sweeper.study.surroundings import NO_CANDIDATE
@@ -100,6 +100,9 @@ def test_stopped_and_lost_processes_are_classified_and_the_actor_goes_on(
     assert outcome.record.failure.kind is FailureClass.HANG
     assert "stacks of the hanging server's processes" in outcome.log
     assert session_members(session) == []
+
+    pool.start("healthy", TrialOrder(NO_CANDIDATE, (Load(1),)))
+    assert result(pool, "healthy", 400).record.state is TrialState.COMPLETE
 
     server = serving(pool, plan, "killed actor")
     assert actor_of(server) == actor
