@@ -20,6 +20,7 @@ from sweeper.records import TrialResult
 from sweeper.server.gpu_memory import gpu_memory_used, visible_gpus
 from sweeper.server.ranks import ONE_NODE, Ranks
 from sweeper.study.surroundings import Glance
+from sweeper.trial.kept import Keeper
 from sweeper.trial.order import TrialOrder, TrialPlan, Watch
 from sweeper.trial.run import run_trial
 
@@ -39,6 +40,7 @@ class ServerActor:
         self._stop = threading.Event()
         self._leak: str | None = None
         self._place = Place(plan.study, shape)
+        self._keeper = Keeper()
 
     def seats(self) -> tuple[Seat, ...]:
         """What every node of the server has, rank 0's first; answered once all are there.
@@ -59,6 +61,8 @@ class ServerActor:
     def run_trial(self, tag: str, order: TrialOrder) -> TrialResult:
         """Measure a candidate; every outcome but the actor's own death is a result.
 
+        A server that it leaves running for the next trial ends with that, or with ``close``.
+
         Raises:
             RuntimeError: an earlier server left something behind on this actor's processors.
         """
@@ -67,14 +71,17 @@ class ServerActor:
         watch = Watch(self._set_phase, self._stop.is_set, self._ranks, self._set_rate)
         log = self._place.scratch / f"{tag}.log"
         try:
-            result = run_trial(self._plan, order, log, watch)
+            result = run_trial(self._plan, order, log, watch, self._keeper)
             self._leak = result.leak
             return result
         finally:
-            log.unlink(missing_ok=True)
+            if not (self._keeper.kept and self._keeper.kept.log == log):
+                log.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Remove the actor's files, before it is killed."""
+        """End what still runs and remove the actor's files, before it is killed."""
+        self._stop.set()
+        self._keeper.end(at_once=True)
         self._place.close()
 
     def glance(self) -> Glance:

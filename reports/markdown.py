@@ -73,6 +73,7 @@ def _validity(report: StudyReport) -> list[str]:
         ("Preflight", found.preflight),
         ("Failures by class", found.failures),
         ("Skipped", found.skipped),
+        ("Hot swaps", found.swaps),
     )
     lines = [f"- {title}: {_text(line)}" for title, some in sections for line in some]
     return ["## Validity", "\n".join(lines)] if lines else []

@@ -103,6 +103,10 @@ class TrialRow(Row):
     attempts: list[str] = Field(
         [], description="launches of this trial that failed before, and what was changed"
     )
+    hot_swap: str | None = Field(
+        None,
+        description="how it was measured on a running server, or what came of trying to; null: it was launched",
+    )
     log_tail: list[str] = []
     pins: list[Pin] = Field([], description="flags set explicitly, and why")
     unequal: list[str] = Field([], description="what the server ran with otherwise than the baseline's")

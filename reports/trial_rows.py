@@ -63,6 +63,7 @@ class TrialReader:
             log_tail=list(record.failure.log_tail) if record.failure else [],
             next_step=ADVICE[record.failure.kind].next_step if record.failure else None,
             attempts=[f"{a.failure.kind.value}, then {a.change}" for a in record.attempts],
+            hot_swap=str(record.hot_swap) if record.hot_swap else None,
             pins=list(record.pins),
             unequal=differences(record.engine, baseline.engine),
             command=list(record.command),

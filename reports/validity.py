@@ -22,6 +22,7 @@ class Validity:
     skipped: list[str] = field(default_factory=list)
     preflight: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
+    swaps: list[str] = field(default_factory=list)
 
 
 def validity(report: StudyReport) -> Validity:
@@ -46,6 +47,7 @@ def validity(report: StudyReport) -> Validity:
         skipped=[f"{count} config(s): {why}" for why, count in Counter(report.skipped.values()).items()],
         preflight=[finding_text(draft, f) for draft in report.preflight for f in draft.findings],
         notices=report.notices,
+        swaps=[f"{trial.config} was {trial.hot_swap}" for trial in report.trials if trial.hot_swap],
     )
 
 

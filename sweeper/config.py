@@ -53,6 +53,11 @@ def _name(value: str) -> str:
 Name = Annotated[str, AfterValidator(_name)]
 
 
+def _off_or_word(value: object) -> object:
+    """YAML reads a bare ``off`` as false."""
+    return "off" if value is False else value
+
+
 def _as_list(value: Any) -> Any:
     """Accept ``3``, ``[1, 3, 5]`` or ``{min: 1, max: 9, step: 2}`` (max included)."""
     if isinstance(value, dict):
@@ -415,6 +420,11 @@ class Search(Section):
     )
     objective_rate: Annotated[list[float], BeforeValidator(_as_list)] | None = Field(
         None, description="request rates to win at, by latency; alone or together with objective_load"
+    )
+    hot_swap: Annotated[Literal["auto", "off"], BeforeValidator(_off_or_word)] = Field(
+        "auto",
+        description="auto: measure several checkpoints of one draft on one launch, by loading their weights into the "
+        "running server, where that is known to work and saves launches; see docs/search.md",
     )
     prune: bool = Field(
         True,

@@ -248,6 +248,34 @@ class Attempt:
 
 
 @dataclass(frozen=True)
+class HotSwap:
+    """A draft's weights were loaded into a server that ran a sibling of it, in so many ``seconds``.
+
+    ``launched_with`` names the draft that the server was started with. Where the config was then launched as well, to
+    see whether such a swap is to be believed, the trial's numbers are those of the launch, and the two accept lengths,
+    over the same prompts, tell.
+    """
+
+    launched_with: str
+    seconds: float
+    swapped_accept_length: float | None = None
+    launched_accept_length: float | None = None
+    proven: bool | None = None
+
+    def __str__(self) -> str:
+        place = f"the running server of {self.launched_with}"
+        if self.swapped_accept_length is None or self.launched_accept_length is None:
+            if self.proven is False:
+                return f"launched after all: its weights could not be loaded into {place}"
+            return f"measured on {place}, its weights loaded in {self.seconds:.0f} s"
+        return (
+            f"launched, to compare: accept length {self.launched_accept_length:.3f}, and "
+            f"{self.swapped_accept_length:.3f} with its weights loaded into {place}"
+            + ("" if self.proven else ": hot swaps are not to be believed here")
+        )
+
+
+@dataclass(frozen=True)
 class Pin:
     """A flag that both arms of a study get explicitly, and the reason."""
 
@@ -322,7 +350,7 @@ class TrialRecord:
     ``pins`` are the flags both arms share and why, ``unpinned`` what could not be made equal before the launch, and
     ``engine`` what the running server said of itself (backends, memory share, batch limit, ...). ``workload`` is the
     fingerprint of its prompts; ``pruned`` says why loads were left out; ``simulated`` names what made the server report
-    acceptance that it did not have.
+    acceptance that it did not have. ``command`` would launch the config, also where a running server was used.
     """
 
     requested: SpeculationConfig
@@ -342,6 +370,7 @@ class TrialRecord:
     workload: str = ""
     pruned: str = ""
     simulated: str = ""
+    hot_swap: HotSwap | None = None
     hardware: Hardware | None = None
     started_at: str = ""
     start_s: float = 0.0
@@ -362,7 +391,7 @@ class TrialResult:
     """A trial's record with its raw data: what an actor sends back to the driver.
 
     ``leak`` says what the server left behind when it ended; its actor then takes no further trial. ``server`` names
-    the actor.
+    the actor; it was ``kept`` running where it waits for another draft's weights.
     """
 
     record: TrialRecord
@@ -371,6 +400,7 @@ class TrialResult:
     log: str = ""
     leak: str | None = None
     server: str = ""
+    kept: bool = False
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ LABELS = {
     "sweeper/runs/fetched.py",
     "sweeper/driver/holder.py",
     "sweeper/study/live_status.py",
-    "sweeper/trial/run.py",
+    "sweeper/trial/launch.py",
 }
 """Files that write down when something was, for people; no sweep decides anything by it."""
 

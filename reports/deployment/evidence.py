@@ -46,6 +46,8 @@ def _of_the_config(trial: TrialRow, loads: list[str]) -> list[str]:
     lines += [_of_a_load(row) for row in trial.loads]
     if not confirmed(trial, loads):
         lines.append("UNCONFIRMED, exported on request: the best of many is too good by some luck.")
+    if trial.hot_swap:
+        lines.append(f"In the search it was {trial.hot_swap}.")
     for bucket, found in trial.break_even.items():
         lines.append(f"Break-even{f' at {bucket} input tokens' if bucket else ''}: {found}.")
     equal = {True: "equal the baseline's", False: "DIFFER from the baseline's", None: "were not compared"}

@@ -127,6 +127,8 @@ class CandidateSampler(BaseSampler):
         self.space = distributions(candidates)
         self.skipped: dict[SpeculationConfig, str] = {}
         """Candidates that are known to fail, and why; the sweep keeps it up to date."""
+        self.near: Mapping[SpeculationConfig, float] = {}
+        """What the server that is asked for could measure without a launch, and which share of one that costs."""
         self.random = random.Random(seed)
         self._study: Study | None = None
 
@@ -150,6 +152,10 @@ class CandidateSampler(BaseSampler):
             left.pop(config, None)
         return list(left.values())
 
+    def offered(self, remaining: list[Candidate]) -> list[Candidate]:
+        """Of ``remaining`` what to choose from; who knows no costs takes what is near first."""
+        return [candidate for candidate in remaining if candidate.effective in self.near] or remaining
+
     def choose(self, study: Study, trial: FrozenTrial, remaining: list[Candidate]) -> Candidate:
         """One of ``remaining``, which is not empty."""
         raise NotImplementedError
@@ -169,7 +175,7 @@ class CandidateSampler(BaseSampler):
         remaining = self.remaining(study)
         if not remaining:
             raise SweeperError("every candidate was launched; nothing is left to propose")
-        return parameters(self.choose(study, trial, remaining).effective, self.options)
+        return parameters(self.choose(study, trial, self.offered(remaining)).effective, self.options)
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution

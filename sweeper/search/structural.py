@@ -5,7 +5,8 @@ histogram shows them; the step time τ follows from few numbers per load, the sa
 handful of launches predicts every candidate, with its uncertainty (``SpeedModel``), and the one with the largest
 expected gain over the best known is launched next.
 
-What it proposes depends on the seed and on the stored trials alone: a resumed study goes on as it would have.
+What it proposes depends on the seed, on the stored trials, and on what a running server could measure without a launch,
+which costs less: without such servers, a resumed study goes on as it would have.
 """
 
 from __future__ import annotations
@@ -79,7 +80,12 @@ class StructuralSampler(CandidateSampler):
             return self.candidates[self._opening(left)]
         model, seen = self._believing(evidence)
         scores = self._scores(model, seen, evidence)
+        for config, share in self.near.items():
+            scores[self._index[config]] /= share
         return self.candidates[max(left, key=lambda i: (scores[i], self._turn[i]))]
+
+    def offered(self, remaining: list[Candidate]) -> list[Candidate]:
+        return remaining
 
     def enough(self, study: Study) -> bool:
         if not self.min_expected_gain:

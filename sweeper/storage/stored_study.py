@@ -171,10 +171,10 @@ class StoredStudy:
         self.set(f"{CONFIRMATION}{done.number}", rounds_json.dump_python((done,), mode="json")[0])
 
     def add_notice(self, text: str) -> None:
-        """The first MOST_NOTICES are kept."""
-        count = len(notices_of(self.study.user_attrs))
-        if count < MOST_NOTICES:
-            self.set(f"{NOTICE}{count + 1}", text)
+        """Each once; the first MOST_NOTICES are kept."""
+        there = notices_of(self.study.user_attrs)
+        if text not in there and len(there) < MOST_NOTICES:
+            self.set(f"{NOTICE}{len(there) + 1}", text)
 
     def set_baseline(self, record: TrialRecord) -> None:
         self.set(BASELINE, trial_record_json.dump_python(record, mode="json"))

@@ -13,11 +13,13 @@ from sweeper.records import Baseline, BaselineCheck, Load, TrialResult
 from sweeper.search import make_sampler
 from sweeper.search.candidates import config_from
 from sweeper.space import Candidate
+from sweeper.speculation import SpeculationConfig
 from sweeper.storage.stored_study import SKIPPED, StoredStudy
 from sweeper.storage.stored_trial import SERVER, label
 from sweeper.study.arrivals import Arrivals
 from sweeper.study.baseline_arm import BaselineArm, noise_floor
 from sweeper.study.ending import end_trial, give_up
+from sweeper.study.hot_swaps import HotSwaps
 from sweeper.study.live_status import StatusFile, server_statuses
 from sweeper.study.progress import Later, Standing, tally
 from sweeper.study.pruning import Bar
@@ -54,6 +56,7 @@ class TrialLoop:
             load_if_exists=True,
         )
         self.stored = StoredStudy(self.study)
+        self.swaps = HotSwaps(plan, candidates, ordered=self._may_take_any_order())
         self.book = TrialBook(self.config.objective_loads)
         self.running: dict[str, tuple[optuna.Trial, float]] = {}
         self.arrivals = Arrivals(self.driver.run, self.servers, self.running)
@@ -80,11 +83,15 @@ class TrialLoop:
             return
         self._ticked_at = now
         for notice in self.servers.notices():
-            self.driver.patience.say(notice)
-            self.stored.add_notice(notice)
+            self._tell(notice)
         glances, tally = self.servers.glances(), self.tally()
         self.display.tick(tally, {tag: str(glance) for tag, glance in glances.items()})
         self.status.write(tally, server_statuses(glances, self.configs))
+
+    def _tell(self, notice: str) -> None:
+        if notice:
+            self.driver.patience.say(notice)
+            self.stored.add_notice(notice)
 
     def tally(self) -> Tally:
         now = time.monotonic()
@@ -102,6 +109,8 @@ class TrialLoop:
     def _look(self) -> None:
         """Take in what has changed in the storage; leave out candidates whose launch could teach nothing."""
         ended = self.book.update(self.stored.trials())
+        for _, record in ended:
+            self._tell(self.swaps.saw(record))
         preflight = () if self._looked else self.plan.preflight
         self._looked = True
         if not ended and not preflight:
@@ -112,6 +121,13 @@ class TrialLoop:
         if new:
             self.stored.set(SKIPPED, {str(config): why for config, why in self.sampler.skipped.items()})
             self.display.skipped(new)
+
+    def _may_take_any_order(self) -> bool:
+        """Whether cheap launches may come first: the sampler weighs costs, or everything is launched anyway."""
+        search = self.config.search
+        return search.sampler == "structural" or (search.max_trials or len(self.by_config)) >= len(
+            self.by_config
+        )
 
     def planned(self) -> int:
         """Launches this study may make in all."""
@@ -196,6 +212,7 @@ class TrialLoop:
                 self.servers.dismiss(server)
 
     def _start_next(self, baseline: Baseline, server: str) -> None:
+        self.sampler.near = self.swaps.near(server, self._untried())
         trial = self.study.ask(self.sampler.space)
         config = config_from(trial.params)
         candidate = self.by_config.get(config)
@@ -212,9 +229,20 @@ class TrialLoop:
         tag = label(trial.number)
         self.running[tag] = (trial, time.monotonic())
         self.configs[tag] = str(candidate.effective)
-        repeats = baseline.repeatability
-        order = TrialOrder(candidate, self._loads(), baseline.outputs, self._bar(baseline), repeats=repeats)
+        floor = noise_floor(self.stored.checks())
+        order = TrialOrder(
+            candidate,
+            self._loads(),
+            baseline.outputs,
+            self._bar(baseline),
+            repeats=baseline.repeatability,
+            hot_swap=self.swaps.order(config, server, self._untried(), floor),
+        )
         self.servers.start(tag, order, server)
+
+    def _untried(self) -> Iterator[SpeculationConfig]:
+        for candidate in self.sampler.remaining(self.study):
+            yield candidate.effective
 
     def _loads(self) -> tuple[Load, ...]:
         """The objective loads first, so that a hopeless config ends there."""
@@ -236,6 +264,7 @@ class TrialLoop:
         """A result goes into the run directory first: from then on it needs no storage to be safe."""
         trial = self.running.pop(tag)[0]
         speedups = self.arrivals.keep(tag, trial.number, result)
+        self.swaps.ended(result.server, config_from(trial.params), result.kept)
         end_trial(self.study, trial, result.record, speedups, self.config.objective_loads)
         self.display.finished(trial.number, result.record, speedups)
         self._look()

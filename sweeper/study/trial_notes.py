@@ -38,6 +38,8 @@ def trial_note(number: int, record: TrialRecord) -> str:
         parts.append(f"Requested as {record.requested.shape}; the server runs {record.effective.shape}.")
     parts += [f"Changed by SGLang: {_plain(override)}" for override in record.overrides]
     parts += [f"Tried before: {a.failure.kind.value}, then {_plain(a.change)}" for a in record.attempts]
+    if record.hot_swap:
+        parts.append(f"Hot swap: {_plain(str(record.hot_swap))}")
     return "\n\n".join(parts)
 
 

@@ -17,7 +17,16 @@ from sweeper.load.statistics import (
     require_answers,
 )
 from sweeper.load.warmup import warm_up
-from sweeper.records import Load, LoadPoint, Repeatability, RequestRecord, TrialRecord, Warmup, by_load
+from sweeper.records import (
+    Hardware,
+    Load,
+    LoadPoint,
+    Repeatability,
+    RequestRecord,
+    TrialRecord,
+    Warmup,
+    by_load,
+)
 from sweeper.server.checkpoint import end_tokens
 from sweeper.server.client import ServerInfo
 from sweeper.server.command import Address
@@ -49,10 +58,11 @@ class StalledError(Exception):
 
 @dataclass
 class Progress:
-    """What a trial has gathered so far; a failure keeps it."""
+    """What a trial has gathered so far; a failure keeps it. ``hardware``: what this node had when it began."""
 
     record: TrialRecord
     address: Address = NO_ADDRESS
+    hardware: Hardware | None = None
     leak: str | None = None
     stacks: str = ""
     points: list[LoadPoint] = field(default_factory=list)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sweeper.config import StudyConfig
 from sweeper.drafts.preflight.findings import DraftReport
-from sweeper.records import UNKNOWN_REPEATABILITY, Load, Repeatability
+from sweeper.records import UNKNOWN_REPEATABILITY, Load, OutputComparison, Repeatability
 from sweeper.server.ranks import ONE_NODE, Ranks
 from sweeper.server.setup import EngineSetup
 from sweeper.space import Candidate
@@ -29,6 +29,23 @@ class TrialPlan:
 
 
 @dataclass(frozen=True)
+class HotSwapOrder:
+    """What a trial may do with servers that outlive their trials, for a sibling's weights.
+
+    ``take`` one, if it is there; launch one all the same, to ``prove`` that both give the same; ``keep`` it
+    afterwards. ``floor``: how far the plain server's outputs differ from themselves.
+    """
+
+    take: bool = False
+    prove: bool = False
+    keep: bool = False
+    floor: OutputComparison | None = None
+
+
+LAUNCH = HotSwapOrder()
+
+
+@dataclass(frozen=True)
 class TrialOrder:
     """One trial to run: a candidate, the loads to measure it at in their order, and what to compare it with.
 
@@ -45,6 +62,7 @@ class TrialOrder:
     short: bool = False
     laps: int = 1
     repeats: Repeatability = UNKNOWN_REPEATABILITY
+    hot_swap: HotSwapOrder = LAUNCH
 
 
 @dataclass(frozen=True)

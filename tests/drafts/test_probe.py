@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.planted_faults.wrong_states import wired_from_the_embedding
 from sweeper.analysis.intervals import LogEstimate
 from sweeper.cli.probe import command_line_study
 from sweeper.drafts.diagnosis import Case, Kind, Trained, Verdict, diagnose
@@ -19,7 +20,6 @@ from sweeper.drafts.run_cases import probed
 from sweeper.drafts.target import Target
 from sweeper.drafts.texts import continued, prompts_of
 from sweeper.drafts.wiring import Tap
-from tests.drafts.planted import wired_from_the_embedding
 
 
 def probe_of(testbed: Path, draft: Path, prompts: int, features: Path | None = None) -> ProbeReport:

@@ -224,7 +224,7 @@ def fixed_port(monkeypatch: pytest.MonkeyPatch, port: int) -> Iterator[None]:
             yield replace(address, port=port)
 
     with monkeypatch.context() as patch:
-        patch.setattr("sweeper.trial.run.fresh_address", fixed)
+        patch.setattr("sweeper.trial.launch.fresh_address", fixed)
         patch.setattr("sweeper.trial.run.MAX_LAUNCHES", 1)
         yield
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.planted_faults.wrong_states import wired_from_the_embedding
 from sweeper.cli.probe import command_line_study
 from sweeper.config import StudyConfig
 from sweeper.drafts.probing import ProbeJob, run_probe
@@ -16,7 +17,6 @@ from sweeper.server.command import launch_command, launch_environment
 from sweeper.server.prepare import look_up
 from sweeper.server.process import ServerProcess, fresh_address
 from sweeper.speculation import SpeculationConfig
-from tests.drafts.planted import wired_from_the_embedding
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 

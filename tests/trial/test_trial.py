@@ -108,7 +108,7 @@ def test_a_port_that_stays_taken_is_left_alone(
             with fresh_address() as own:
                 yield next(addresses, own)
 
-        monkeypatch.setattr("sweeper.trial.run.fresh_address", next_address)
+        monkeypatch.setattr("sweeper.trial.launch.fresh_address", next_address)
         result = run(write_study, tmp_path, "")
     assert [a.failure.kind for a in result.record.attempts] == [FailureClass.PORT]
     assert result.record.state is TrialState.COMPLETE

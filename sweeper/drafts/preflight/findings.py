@@ -38,7 +38,8 @@ class DraftReport:
     """What is known of one draft under one algorithm before anything is launched.
 
     ``draft`` is its name in the study file, ``format`` what its files say it is, ``reads`` what the server will feed it
-    of the target, in words; empty where it reads nothing.
+    of the target, in words; empty where it reads nothing. Drafts of one ``family`` are siblings, as a server sees them;
+    empty where a running server cannot take others.
     """
 
     draft: str
@@ -47,6 +48,7 @@ class DraftReport:
     format: str
     reads: str = ""
     findings: tuple[Finding, ...] = ()
+    family: str = ""
 
     @property
     def errors(self) -> tuple[Finding, ...]:

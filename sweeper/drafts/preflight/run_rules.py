@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sweeper.drafts.preflight.case import Case, Rule, Serving
 from sweeper.drafts.preflight.checkpoint import BadConfigError, Checkpoint, open_checkpoint
 from sweeper.drafts.preflight.checkpoint_files import UnreachableError
+from sweeper.drafts.preflight.family import family
 from sweeper.drafts.preflight.findings import DraftReport, Finding, Level
 from sweeper.drafts.preflight.rules import RULES
 from sweeper.drafts.preflight.rules.algorithm import KIND_RULES
@@ -49,8 +50,22 @@ def check_pair(pair: Pair, target: Checkpoint | str, serving: Serving) -> DraftR
     case = Case(pair.algorithm, draft, known, serving)
     findings = tuple(_all(case, target))
     return DraftReport(
-        pair.draft, pair.algorithm, pair.path, case.format.value, str(case.wiring or ""), findings
+        pair.draft,
+        pair.algorithm,
+        pair.path,
+        case.format.value,
+        str(case.wiring or ""),
+        findings,
+        _family(case),
     )
+
+
+def _family(case: Case) -> str:
+    """Empty where the rules have already said why nobody can tell."""
+    try:
+        return family(case.draft) if case.algorithm == "EAGLE3" else ""
+    except (BrokenWeightsError, UnreachableError):
+        return ""
 
 
 def _all(case: Case, target: Checkpoint | str) -> Iterator[Finding]:

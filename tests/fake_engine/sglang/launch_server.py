@@ -4,10 +4,11 @@ The environment variable FAKE_FAULTS holds JSON: {"<draft path's last part>": "<
 ``crash_at_start``, ``crash_while_serving``, ``error_in_stream``, ``abort``, ``no_counters``, ``other_tokens``,
 ``one_token`` (over and over), ``hang``, ``no_finish`` (the stream just ends), ``merged_chunks`` (four steps in
 one), ``slows_down`` (to an eighth of its speed after 28 requests), ``slow`` (always a fifth of its speed),
-``other_steps`` (it says it runs 1/1/2), ``out_of_memory`` (above a memory share of 0.8), ``port_taken`` (once;
-FAKE_STATE names a directory to remember it in), ``tells_secrets`` (its environment and command line, with terminal
-sequences, into its log; then it serves) and ``dies_telling`` (it tells and crashes); "" as the key means the
-launch without a draft.
+``other_steps`` (it says it runs 1/1/2), ``refuses_weights``, ``deaf_to_weights`` (with other weights it accepts
+nothing), ``corrupted_by_weights`` (its tokens become others), ``dies_of_weights``,
+``out_of_memory`` (above a memory share of 0.8), ``port_taken`` (once; FAKE_STATE names a directory to remember it in),
+``tells_secrets`` (its environment and command line, with terminal sequences, into its log; then it serves) and
+``dies_telling`` (it tells and crashes); "" as the key means the launch without a draft.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ FLAGS = Path(__file__).parents[2] / "server" / "flags" / "0.5.23.txt"
 STEP_S = 0.002
 """Seconds of a decoding step without speculation; every draft step adds a tenth of it."""
 SERVED: list[str] = []
+UPDATES: list[str] = []
+"""What was done to its weights."""
 
 
 def parse() -> argparse.Namespace:
@@ -64,13 +67,15 @@ def target_tokens(prompt: str, count: int) -> list[int]:
     tokens = [zlib.crc32(f"{prompt} {i}".encode()) % 2048 for i in range(count)]
     if FAULT == "one_token":
         return [7] * count
-    if FAULT == "other_tokens":
+    if FAULT == "other_tokens" or (FAULT == "corrupted_by_weights" and UPDATES):
         tokens[8:] = [(token + 1) % 2048 for token in tokens[8:]]
     return tokens
 
 
 def accepted(prompt: str, round_: int) -> int:
     """Drafts accepted in a verify round: about 1.5 of STEPS."""
+    if FAULT == "deaf_to_weights" and UPDATES:
+        return 0
     return min(zlib.crc32(f"{round_} {prompt}".encode()) % 4, STEPS)
 
 
@@ -161,6 +166,23 @@ def tell() -> None:
     print(f"https://me:{os.environ.get('HF_TOKEN')}@hub", flush=True)
 
 
+async def weights(request: web.Request) -> web.Response:
+    """Takes a draft's tensors between a beginning and an end, as 0.5.21 does."""
+    step, body = request.path.removeprefix("/"), await request.json()
+    if FAULT == "dies_of_weights":
+        os._exit(1)
+    expected = ("begin_weight_update", "update_weights_from_tensor", "end_weight_update")[len(UPDATES) % 3]
+    handles = body.get("serialized_named_tensors", [""])
+    right = (
+        step == expected and body.get("selector", "draft") == "draft" and len(handles) == number("tp_size")
+    )
+    if request.headers.get("Authorization") != f"Bearer {ARGS.api_key}" or not right:
+        return web.json_response({"success": False, "message": f"{step} instead of {expected}"}, status=400)
+    UPDATES.append(step)
+    refused = FAULT == "refuses_weights" and step == "update_weights_from_tensor"
+    return web.json_response({"success": not refused, "message": "planted refusal" if refused else "ok"})
+
+
 async def fine(_: web.Request) -> web.Response:
     return web.Response(text="ok")
 
@@ -190,6 +212,8 @@ def main() -> None:
     app = web.Application()
     app.add_routes([web.post("/generate", generate), web.post("/flush_cache", fine)])
     app.add_routes([web.post("/abort_request", fine)])
+    steps = ("begin_weight_update", "update_weights_from_tensor", "end_weight_update")
+    app.add_routes([web.post(f"/{step}", weights) for step in steps])
     app.add_routes([web.get("/server_info", server_info), web.get("/ready", fine)])
     web.run_app(app, host=ARGS.host, port=number("port"), print=None, shutdown_timeout=0.5)
 

@@ -1,0 +1,34 @@
+"""Which checkpoints are siblings: so alike that a server of one can take the other's weights while it runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from sweeper.drafts.preflight.checkpoint import Checkpoint
+
+NO_MATTER = frozenset({"_name_or_path", "transformers_version"})
+"""Keys of config.json that change nothing of a server."""
+
+
+def family(draft: Checkpoint) -> str:
+    """What siblings have in common, as a hash: config.json, all tensors' names, types and shapes, and the d2t.
+
+    SGLang reads d2t once, when it starts, so that it must be the same. Empty for a draft that cannot be replaced in a
+    running server: only EAGLE-3 heads with an output matrix of their own can. Without the key draft_vocab_size, or with
+    tied embeddings, that is the target's, which must not be overwritten.
+
+    Raises:
+        BrokenWeightsError: a file cannot be read as weights.
+        UnreachableError: a file is not there.
+    """
+    tensors = draft.tensors
+    shared = draft.config.get("draft_vocab_size") is None or draft.config.get("tie_word_embeddings")
+    if shared or "lm_head.weight" not in tensors:
+        return ""
+    config = {key: value for key, value in draft.config.items() if key not in NO_MATTER}
+    layout = [[name, info.dtype, info.shape] for name, info in sorted(tensors.items())]
+    digest = hashlib.sha256(json.dumps([config, layout], sort_keys=True).encode())
+    if d2t := tensors.get("d2t"):
+        digest.update(draft.files.read_range(d2t.file, d2t.start, d2t.length))
+    return digest.hexdigest()[:16]

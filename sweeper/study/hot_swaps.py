@@ -1,0 +1,109 @@
+"""Which trials can use a server that already runs: those whose draft is a sibling of the one in it.
+
+A launch of a large target takes minutes, loading a draft's weights seconds. So a server that has measured one
+checkpoint stays up while siblings of it, under the same numbers, are still to be measured, and the sampler knows that
+these cost less. Swapping is proven once for each family of drafts: its first swapped trial is launched as well.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from sweeper.records import OutputComparison, TrialRecord
+from sweeper.server.hot_swap import ALGORITHM, can_swap
+from sweeper.space import Candidate
+from sweeper.speculation import NO_DRAFT, SpeculationConfig
+from sweeper.trial.order import LAUNCH, HotSwapOrder, TrialPlan
+
+LEAST = 3
+"""Launches that swaps must be able to save before the proof, which costs one, is worth its while."""
+
+UNKNOWN_SHARE = 0.5
+"""What a swapped trial costs of a launched one, while no trial has told."""
+
+
+@dataclass(frozen=True)
+class _Class:
+    """What candidates have in common that one launch could measure: a family of drafts, and the same numbers."""
+
+    family: str
+    numbers: SpeculationConfig
+
+
+class HotSwaps:
+    """Keeps track of servers with weights in them, and of whether swaps are to be believed.
+
+    ``ordered``: the sampler weighs costs, or the whole space is measured in any case, so that the order is free.
+    """
+
+    def __init__(self, plan: TrialPlan, candidates: Sequence[Candidate], ordered: bool) -> None:
+        able = plan.study.search.hot_swap == "auto" and ordered and can_swap(plan.study, plan.setup)
+        families = {r.draft: r.family for r in plan.preflight if able and r.algorithm == ALGORITHM}
+        classes = {c.effective: _class(c.effective, families.get(c.effective.draft, "")) for c in candidates}
+        sizes = Counter(classes.values())
+        saved = Counter[str]()
+        for group, size in sizes.items():
+            if group:
+                saved[group.family] += size - 1
+        self._classes = {
+            config: group
+            for config, group in classes.items()
+            if group and sizes[group] > 1 and saved[group.family] >= LEAST
+        }
+        self._running: dict[str, _Class] = {}
+        self._proven: set[str] = set()
+        self._failed: set[str] = set()
+        self._launched_s = self._measured_s = 0.0
+
+    def saw(self, record: TrialRecord) -> str:
+        """Learn from an ended trial; what a person should know of it, or nothing."""
+        swap, group = record.hot_swap, self._classes.get(record.effective)
+        if swap is None and record.measure_s:
+            self._launched_s += record.start_s + record.measure_s
+            self._measured_s += record.measure_s
+        if swap is None or group is None or swap.proven is None:
+            return ""
+        if swap.proven:
+            self._proven.add(group.family)
+            return ""
+        self._failed.add(group.family)
+        return f"{record.effective} was {swap}; from now on every checkpoint is launched"
+
+    def ended(self, server: str, config: SpeculationConfig, kept: bool) -> None:
+        """A trial is over on a server, which was kept running or not."""
+        group = self._classes.get(config)
+        if kept and group:
+            self._running[server] = group
+        else:
+            self._running.pop(server, None)
+
+    def near(self, server: str, left: Iterable[SpeculationConfig]) -> dict[SpeculationConfig, float]:
+        """What is left to measure that a server could take without a launch, and which share of one that costs."""
+        group = self._running.get(server)
+        if group is None or group.family in self._failed:
+            return {}
+        share = self._measured_s / self._launched_s if self._launched_s else UNKNOWN_SHARE
+        return {config: share for config in left if self._classes.get(config) == group}
+
+    def order(
+        self,
+        config: SpeculationConfig,
+        server: str,
+        left: Iterable[SpeculationConfig],
+        floor: OutputComparison | None,
+    ) -> HotSwapOrder:
+        """How to run a trial on a server, with ``left`` still to be measured after it."""
+        group = self._classes.get(config)
+        if group is None or group.family in self._failed:
+            return LAUNCH
+        keep = any(self._classes.get(other) == group for other in left)
+        take = self._running.get(server) == group
+        return HotSwapOrder(take, take and group.family not in self._proven, keep, floor)
+
+
+def _class(config: SpeculationConfig, family: str) -> _Class | None:
+    if not family or config.algorithm != ALGORITHM or config.option("adaptive"):
+        return None
+    return _Class(family, replace(config, draft=NO_DRAFT))

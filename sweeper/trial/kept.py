@@ -1,0 +1,46 @@
+"""A server that goes on after its trial, for another draft's weights."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sweeper.server.process import LeakError, ServerProcess
+from sweeper.speculation import SpeculationConfig
+
+
+@dataclass
+class KeptServer:
+    """It runs ``config``, was started with draft ``launched_with`` and writes to ``log``; ``held`` are its ports."""
+
+    process: ServerProcess
+    config: SpeculationConfig
+    launched_with: str
+    log: Path
+    held: ExitStack
+
+    def can_take(self, config: SpeculationConfig) -> bool:
+        """Whether the two differ in their drafts alone."""
+        return replace(self.config, draft=config.draft) == config
+
+
+class Keeper:
+    """Has at most one server between the trials of one place."""
+
+    def __init__(self) -> None:
+        self.kept: KeptServer | None = None
+
+    def end(self, at_once: bool = False) -> str | None:
+        """Stop the server, if there is one; what it left behind, in words."""
+        if self.kept is None:
+            return None
+        kept, self.kept = self.kept, None
+        try:
+            with kept.held:
+                kept.process.stop(at_once)
+        except LeakError as leak:
+            return str(leak)
+        finally:
+            kept.log.unlink(missing_ok=True)
+        return None
