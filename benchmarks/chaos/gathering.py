@@ -18,6 +18,7 @@ from benchmarks.chaos.world import (
     BROKEN_DRAFT,
     NAME,
     World,
+    descendants,
     is_actor,
     is_server,
     until_gone,
@@ -64,10 +65,17 @@ def without_the_cluster(seen: Evidence, world: World, ports: Iterable[int]) -> E
     return replace(
         seen,
         processes=(*seen.processes, *processes),
-        ports=tuple(port for port in sorted(ports) if not is_free(port)),
+        ports=tuple(port for port in sorted(set(ports) - _of_strangers()) if not is_free(port)),
         files=tuple(str(file.relative_to(world.root)) for file in sorted(files)),
         locks=tuple(str(lock.relative_to(world.root)) for lock in locks if lock.is_file() and _held(lock)),
     )
+
+
+def _of_strangers() -> set[int]:
+    """Ports on which others than the study's processes listen: they may have come to one that a server had before."""
+    own = {process.pid for process in descendants()}
+    listening = [c for c in psutil.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+    return {c.laddr.port for c in listening if c.pid is not None and c.pid not in own}
 
 
 def _trials(run: RunDirectory) -> tuple[tuple[TrialSeen, ...], frozenset[int]]:

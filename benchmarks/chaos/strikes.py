@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.chaos.evidence import ACTOR, DRIVER, RAYLET, SERVER, VICTIMS, Strike
-from benchmarks.chaos.world import World, config_of, descendants, is_actor, is_server, port_of, slowness
+from benchmarks.chaos.world import World, configs_of, descendants, is_actor, is_server, port_of, slowness
 
 WEIGHTS = {SERVER: 5, ACTOR: 3, RAYLET: 2, DRIVER: 2}
 PAUSE_S = (3.0, 9.0)
@@ -119,5 +119,5 @@ class Striker:
                     process.send_signal(signal.SIGKILL)
 
     def _note(self, victim: str, dying: Iterable[psutil.Process]) -> None:
-        configs = tuple(config_of(process) for process in dying if is_server(process))
+        configs = tuple(config for process in dying if is_server(process) for config in configs_of(process))
         self.strikes.append(Strike(datetime.now(), victim, configs))

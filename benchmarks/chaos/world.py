@@ -55,8 +55,11 @@ def write_study(root: Path) -> Path:
     """Thirty configs, two of which no server can serve."""
     (root / "target").mkdir()
     (root / "target" / "config.json").write_text("{}")
-    for draft in (*DRAFTS, BROKEN_DRAFT):
+    for draft in DRAFTS:
         write_eagle3(root / f"draft_{draft}")
+    write_eagle3(
+        root / f"draft_{BROKEN_DRAFT}", rope_theta=1e4
+    )  # no sibling: it never runs in another's server
     rows = [{"id": f"p{i}", "prompt": f"prompt number {i}"} for i in range(80)]
     (root / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
     faults = {f"draft_{BROKEN_DRAFT}": "error_in_stream"}
@@ -186,8 +189,11 @@ def is_actor(process: psutil.Process) -> bool:
     return "".join(words_of(process)[:1]).startswith("ray::ServerActor")
 
 
-def config_of(server: psutil.Process) -> str:
-    """The effective config that a server was launched with, as the study writes it; "" without speculation."""
+def configs_of(server: psutil.Process) -> tuple[str, ...]:
+    """The effective configs that a server may be running, as the study writes them; "" without speculation.
+
+    One that was launched with a draft may have got its sibling's weights since.
+    """
     words = words_of(server)
 
     def after(flag: str) -> str:
@@ -196,7 +202,8 @@ def config_of(server: psutil.Process) -> str:
     draft = Path(after("--speculative-draft-model-path")).name.removeprefix("draft_")
     steps, topk = after("--speculative-num-steps"), after("--speculative-eagle-topk")
     tokens = after("--speculative-num-draft-tokens")
-    return f"EAGLE3 {draft} {steps}/{topk}/{tokens}" if draft else ""
+    drafts = DRAFTS if draft in DRAFTS else (draft,)
+    return tuple(f"EAGLE3 {name} {steps}/{topk}/{tokens}" for name in drafts) if draft else ("",)
 
 
 def port_of(server: psutil.Process) -> int:

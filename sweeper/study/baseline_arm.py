@@ -13,12 +13,15 @@ from sweeper.breakeven import speedup_at
 from sweeper.errors import SweeperError
 from sweeper.records import Baseline, BaselineCheck, OutputComparison, TrialResult, TrialState
 from sweeper.runs.directory import RunDirectory
-from sweeper.server.failures import may_pass
+from sweeper.server.failures import ADVICE, Remedy, may_pass
 from sweeper.study.ending import MAX_ATTEMPTS
 from sweeper.study.surroundings import NO_CANDIDATE, Display, Servers
 from sweeper.trial.order import TrialOrder, TrialPlan
 
 TAG = "baseline"
+
+MOST_LOST = 5
+"""Nodes that the plain server may lose before the study ends."""
 
 
 class BaselineArm:
@@ -93,13 +96,16 @@ class BaselineArm:
     def _patiently(self, measure: Callable[[], TrialResult]) -> TrialResult:
         """A measurement, and another one where its node was lost or the server died of nobody knows what.
 
-        No study should end for a single fault of a single server.
+        No study should end for a single fault of a single server, nor for nodes that go one after another.
         """
-        result = measure()
-        for _ in range(1, MAX_ATTEMPTS):
-            if result.record.failure is None or not may_pass(result.record.failure):
-                break
+        lost = died = 0
+        while lost < MOST_LOST and died < MAX_ATTEMPTS:
             result = measure()
+            failure = result.record.failure
+            if failure is None or not may_pass(failure):
+                break
+            elsewhere = ADVICE[failure.kind].remedy is Remedy.ELSEWHERE
+            lost, died = lost + elsewhere, died + (not elsewhere)
         return result
 
     def canary(self, baseline: Baseline, when: str, server: str) -> tuple[str, TrialOrder]:
