@@ -247,32 +247,52 @@ class Attempt:
     change: str
 
 
+class SwapOutcome(str, Enum):
+    """What became of a hot swap."""
+
+    MEASURED = "measured"
+    """The trial's numbers are those of the running server."""
+    PROVEN = "proven"
+    """The config was launched as well, and gave the same; the trial's numbers are the launch's."""
+    REFUTED = "refuted"
+    """It was launched, and gave something else: ``why`` tells what. Its numbers are the launch's."""
+    FAILED = "failed"
+    """The running server gave no numbers: ``why``. Those of the trial are the launch's."""
+
+
 @dataclass(frozen=True)
 class HotSwap:
     """A draft's weights were loaded into a server that ran a sibling of it, in so many ``seconds``.
 
-    ``launched_with`` names the draft that the server was started with. Where the config was then launched as well, to
-    see whether such a swap is to be believed, the trial's numbers are those of the launch, and the two accept lengths,
-    over the same prompts, tell.
+    ``launched_with`` names the draft that the server was started with. The accept lengths of both servers, where there
+    were two, are over the same prompts.
     """
 
     launched_with: str
     seconds: float
+    outcome: SwapOutcome = SwapOutcome.MEASURED
     swapped_accept_length: float | None = None
     launched_accept_length: float | None = None
-    proven: bool | None = None
+    why: str = ""
+
+    @property
+    def believed(self) -> bool:
+        """Whether more may be expected of swaps than a launch."""
+        return self.outcome in (SwapOutcome.MEASURED, SwapOutcome.PROVEN)
 
     def __str__(self) -> str:
         place = f"the running server of {self.launched_with}"
-        if self.swapped_accept_length is None or self.launched_accept_length is None:
-            if self.proven is False:
-                return f"launched after all: its weights could not be loaded into {place}"
+        if self.outcome is SwapOutcome.MEASURED:
             return f"measured on {place}, its weights loaded in {self.seconds:.0f} s"
-        return (
-            f"launched, to compare: accept length {self.launched_accept_length:.3f}, and "
-            f"{self.swapped_accept_length:.3f} with its weights loaded into {place}"
-            + ("" if self.proven else ": hot swaps are not to be believed here")
-        )
+        if self.outcome is SwapOutcome.FAILED:
+            return f"launched, since it could not be measured on {place}: {self.why}"
+        lengths = ""
+        if self.swapped_accept_length is not None and self.launched_accept_length is not None:
+            lengths = (
+                f": accept length {self.launched_accept_length:.3f}, and {self.swapped_accept_length:.3f} with its "
+                f"weights loaded into {place}"
+            )
+        return f"launched, to compare{lengths}" + (f"; refuted: {self.why}" if self.why else "")
 
 
 @dataclass(frozen=True)
@@ -350,7 +370,8 @@ class TrialRecord:
     ``pins`` are the flags both arms share and why, ``unpinned`` what could not be made equal before the launch, and
     ``engine`` what the running server said of itself (backends, memory share, batch limit, ...). ``workload`` is the
     fingerprint of its prompts; ``pruned`` says why loads were left out; ``simulated`` names what made the server report
-    acceptance that it did not have. ``command`` would launch the config, also where a running server was used.
+    acceptance that it did not have. ``command`` would launch the config, also where a running server was used;
+    ``draft_checksum`` is of the weights in such a server.
     """
 
     requested: SpeculationConfig
@@ -371,6 +392,7 @@ class TrialRecord:
     pruned: str = ""
     simulated: str = ""
     hot_swap: HotSwap | None = None
+    draft_checksum: str = ""
     hardware: Hardware | None = None
     started_at: str = ""
     start_s: float = 0.0

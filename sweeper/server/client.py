@@ -158,6 +158,14 @@ class ServerClient:
                 return
         raise ServerUnreachableError(f"flush_cache: HTTP {response.status_code}: {response.text[:200]}")
 
+    def draft_checksum(self) -> str:
+        """Of the draft's weights, over all ranks; empty where the server does not tell (it does since 0.5.21)."""
+        try:
+            response = self._call("POST", "weights_checker", json={"action": "checksum", "selector": "draft"})
+            return str(response.json().get("per_engine_checksum") or "")
+        except (ServerUnreachableError, ValueError):
+            return ""
+
     def top_two_gap(self, prompt: str, tokens: Sequence[int], timeout_s: float) -> float | None:
         """Log-probability distance in nats between the two best tokens after ``prompt`` and ``tokens``.
 

@@ -61,7 +61,13 @@ def main() -> None:
     handles = [base64.b64encode(bytes(ForkingPickler.dumps(named))).decode() for _ in range(asked["ranks"])]
     post("begin_weight_update", selector="draft")
     try:
-        post("update_weights_from_tensor", serialized_named_tensors=handles, selector="draft")
+        version = Path(asked["checkpoint"]).name
+        post(
+            "update_weights_from_tensor",
+            serialized_named_tensors=handles,
+            selector="draft",
+            weight_version=version,
+        )
     finally:
         post("end_weight_update")
 

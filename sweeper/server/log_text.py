@@ -34,9 +34,9 @@ class Cleaner:
         return replace(request, error=self(request.error)) if request.error else request
 
 
-def last_words(errors: str, environment: Mapping[str, str]) -> str:
+def last_words(errors: str, environment: Mapping[str, str], api_key: str = "") -> str:
     """The last line that a process of that environment complained with."""
-    lines = Cleaner(environment)(errors).strip().splitlines()
+    lines = Cleaner(environment, api_key)(errors).strip().splitlines()
     return one_line(lines[-1], 500) if lines else "no output"
 
 
@@ -51,14 +51,15 @@ def cleaned_log(path: Path, clean: Cleaner) -> str:
     return text
 
 
-def read_log(path: Path) -> str:
-    """A log as it stands in its file, or nothing where there is none; of an endless one its head and its tail."""
+def read_log(path: Path, start: int = 0) -> str:
+    """A log from byte ``start`` on, or nothing where there is none; of an endless one its head and its tail."""
     try:
         with path.open("rb") as file:
+            file.seek(start)
             content = file.read(HEAD)
-            size = path.stat().st_size
+            size = path.stat().st_size - start
             if size > HEAD + TAIL:
-                file.seek(size - TAIL)
+                file.seek(start + size - TAIL)
                 content += f"\n... {size - HEAD - TAIL:,} bytes are left out here ...\n".encode()
             content += file.read()
     except FileNotFoundError:

@@ -2,16 +2,17 @@
 
 A launch of a large target takes minutes, loading a draft's weights seconds. So a server that has measured one
 checkpoint stays up while siblings of it, under the same numbers, are still to be measured, and the sampler knows that
-these cost less. Swapping is proven once for each family of drafts: its first swapped trial is launched as well.
+these cost less. Swapping is proven once for each family of drafts: its first swapped trial is launched as well, which
+the sampler does not count as a cost, since all later ones owe to it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from sweeper.records import OutputComparison, TrialRecord
+from sweeper.records import OutputComparison, SwapOutcome, TrialRecord
 from sweeper.server.hot_swap import ALGORITHM, can_swap
 from sweeper.space import Candidate
 from sweeper.speculation import NO_DRAFT, SpeculationConfig
@@ -32,6 +33,19 @@ class _Class:
     numbers: SpeculationConfig
 
 
+@dataclass
+class _Mean:
+    total: float = 0.0
+    count: int = 0
+
+    def add(self, value: float) -> None:
+        self.total, self.count = self.total + value, self.count + 1
+
+    @property
+    def value(self) -> float | None:
+        return self.total / self.count if self.count else None
+
+
 class HotSwaps:
     """Keeps track of servers with weights in them, and of whether swaps are to be believed.
 
@@ -40,36 +54,43 @@ class HotSwaps:
 
     def __init__(self, plan: TrialPlan, candidates: Sequence[Candidate], ordered: bool) -> None:
         able = plan.study.search.hot_swap == "auto" and ordered and can_swap(plan.study, plan.setup)
-        families = {r.draft: r.family for r in plan.preflight if able and r.algorithm == ALGORITHM}
-        classes = {c.effective: _class(c.effective, families.get(c.effective.draft, "")) for c in candidates}
-        sizes = Counter(classes.values())
-        saved = Counter[str]()
-        for group, size in sizes.items():
-            if group:
-                saved[group.family] += size - 1
-        self._classes = {
-            config: group
-            for config, group in classes.items()
-            if group and sizes[group] > 1 and saved[group.family] >= LEAST
+        self._families = {
+            r.draft: r.family for r in plan.preflight if able and r.algorithm == ALGORITHM and r.family
         }
+        self._classes = {c.effective: group for c in candidates if (group := self._class(c.effective))}
         self._running: dict[str, _Class] = {}
+        self._worth: set[str] = set()
         self._proven: set[str] = set()
         self._failed: set[str] = set()
-        self._launched_s = self._measured_s = 0.0
+        self._launched_s, self._swapped_s = _Mean(), _Mean()
+
+    def _class(self, config: SpeculationConfig) -> _Class | None:
+        family = self._families.get(config.draft)
+        if not family or config.algorithm != ALGORITHM or config.option("adaptive"):
+            return None
+        return _Class(family, replace(config, draft=NO_DRAFT))
+
+    def expect(self, left: Iterable[SpeculationConfig], launches: int) -> None:
+        """So much is left to measure, with at most so many launches: families that it pays to prove swaps for."""
+        sizes = Counter(self._classes[config] for config in left if config in self._classes)
+        saved = Counter[str]()
+        for group, size in sizes.items():
+            saved[group.family] += size - 1
+        self._worth = {family for family, count in saved.items() if min(count, launches // 2) >= LEAST}
 
     def saw(self, record: TrialRecord) -> str:
         """Learn from an ended trial; what a person should know of it, or nothing."""
-        swap, group = record.hot_swap, self._classes.get(record.effective)
-        if swap is None and record.measure_s:
-            self._launched_s += record.start_s + record.measure_s
-            self._measured_s += record.measure_s
-        if swap is None or group is None or swap.proven is None:
+        swap, family = record.hot_swap, self._families.get(record.effective.draft)
+        swapped = swap is not None and swap.outcome is SwapOutcome.MEASURED
+        if record.measure_s:
+            (self._swapped_s if swapped else self._launched_s).add(record.start_s + record.measure_s)
+        if swap is None or family is None:
             return ""
-        if swap.proven:
-            self._proven.add(group.family)
+        if swap.believed:
+            self._proven.add(family)
             return ""
-        self._failed.add(group.family)
-        return f"{record.effective} was {swap}; from now on every checkpoint is launched"
+        self._failed.add(family)
+        return f"{record.effective} was {swap}; from now on every checkpoint like it is launched"
 
     def ended(self, server: str, config: SpeculationConfig, kept: bool) -> None:
         """A trial is over on a server, which was kept running or not."""
@@ -79,31 +100,28 @@ class HotSwaps:
         else:
             self._running.pop(server, None)
 
-    def near(self, server: str, left: Iterable[SpeculationConfig]) -> dict[SpeculationConfig, float]:
+    def near(
+        self, server: str, left: Callable[[], Iterable[SpeculationConfig]]
+    ) -> dict[SpeculationConfig, float]:
         """What is left to measure that a server could take without a launch, and which share of one that costs."""
         group = self._running.get(server)
         if group is None or group.family in self._failed:
             return {}
-        share = self._measured_s / self._launched_s if self._launched_s else UNKNOWN_SHARE
-        return {config: share for config in left if self._classes.get(config) == group}
+        launched, swapped = self._launched_s.value, self._swapped_s.value
+        share = min(1.0, swapped / launched) if launched and swapped else UNKNOWN_SHARE
+        return {config: share for config in left() if self._classes.get(config) == group}
 
     def order(
         self,
         config: SpeculationConfig,
         server: str,
-        left: Iterable[SpeculationConfig],
+        left: Callable[[], Iterable[SpeculationConfig]],
         floor: OutputComparison | None,
     ) -> HotSwapOrder:
         """How to run a trial on a server, with ``left`` still to be measured after it."""
         group = self._classes.get(config)
-        if group is None or group.family in self._failed:
+        if group is None or group.family in self._failed or group.family not in self._worth | self._proven:
             return LAUNCH
-        keep = any(self._classes.get(other) == group for other in left)
+        keep = any(self._classes.get(other) == group for other in left())
         take = self._running.get(server) == group
         return HotSwapOrder(take, take and group.family not in self._proven, keep, floor)
-
-
-def _class(config: SpeculationConfig, family: str) -> _Class | None:
-    if not family or config.algorithm != ALGORITHM or config.option("adaptive"):
-        return None
-    return _Class(family, replace(config, draft=NO_DRAFT))

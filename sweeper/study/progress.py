@@ -19,17 +19,26 @@ class Ended:
     failed: int = 0
     start_s: float = 0.0
     measure_s: float = 0.0
+    launch_start_s: float = 0.0
+    """Of ``start_s``, what the ``launches`` took, without trials on servers that ran already."""
+    launches: int = 0
     best: tuple[str, float] | None = None
 
     @property
     def trials(self) -> int:
         return self.complete + self.pruned + self.failed
 
-    def and_(self, trial: FrozenTrial, start_s: float, measure_s: float) -> Ended:
+    def and_(self, trial: FrozenTrial, start_s: float, measure_s: float, launched: bool = True) -> Ended:
         """These and one more, and how long it took by a clock that nobody sets."""
         if trial.state == TrialState.FAIL:
             return replace(self, failed=self.failed + 1)
-        longer = replace(self, start_s=self.start_s + start_s, measure_s=self.measure_s + measure_s)
+        longer = replace(
+            self,
+            start_s=self.start_s + start_s,
+            measure_s=self.measure_s + measure_s,
+            launch_start_s=self.launch_start_s + launched * start_s,
+            launches=self.launches + launched,
+        )
         if trial.state == TrialState.PRUNED:
             return replace(longer, pruned=self.pruned + 1)
         value, best = trial.value or 0.0, self.best
@@ -37,10 +46,17 @@ class Ended:
             best = trial.user_attrs["config"], value
         return replace(longer, complete=self.complete + 1, best=best)
 
-    def launch_s(self, share: float = 1.0) -> float | None:
+    def trial_s(self) -> float | None:
+        """What a trial takes; None while nothing is known of that."""
+        measured = self.complete + self.pruned
+        return (self.start_s + self.measure_s) / measured if measured else None
+
+    def launch_s(self, share: float) -> float | None:
         """What a launch takes that measures this share of the loads; None while nothing is known of that."""
         measured = self.complete + self.pruned
-        return (self.start_s + share * self.measure_s) / measured if measured else None
+        if not measured or not self.launches:
+            return None
+        return self.launch_start_s / self.launches + share * self.measure_s / measured
 
 
 @dataclass(frozen=True)
@@ -68,7 +84,7 @@ class Standing:
 
 def tally(ended: Ended, now: Standing) -> Tally:
     """The rest is expected to take as long per launch as the trials that were measured did."""
-    eta_s, each_s, later_s = None, ended.launch_s(), ended.launch_s(now.later.share)
+    eta_s, each_s, later_s = None, ended.trial_s(), ended.launch_s(now.later.share)
     if each_s is not None and later_s is not None:
         trials_s = (now.planned - ended.trials) * each_s - sum(now.running_s)
         later_s = now.later.launches * later_s - now.later.spent_s

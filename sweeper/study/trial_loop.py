@@ -13,7 +13,7 @@ from sweeper.records import Baseline, BaselineCheck, Load, TrialResult
 from sweeper.search import make_sampler
 from sweeper.search.candidates import config_from
 from sweeper.space import Candidate
-from sweeper.speculation import SpeculationConfig
+from sweeper.speculation import NO_SPECULATION, SpeculationConfig
 from sweeper.storage.stored_study import SKIPPED, StoredStudy
 from sweeper.storage.stored_trial import SERVER, label
 from sweeper.study.arrivals import Arrivals
@@ -168,6 +168,7 @@ class TrialLoop:
         canaries: dict[str, str] = {}
         last: dict[str, BaselineCheck] = {}
         self.arrivals.begin(self.stored.identity, baseline)
+        self.swaps.expect(self._untried(), self._left())
         self.driver.patience.meanwhile = self.arrivals.use_the_time
         try:
             while self.wants_more() or self.running or canaries:
@@ -179,6 +180,7 @@ class TrialLoop:
                         self._start_next(baseline, server)
                     elif more or (server in arm.equal and server not in last and (self.running or canaries)):
                         when = "start" if more else "end"
+                        self.swaps.ended(server, NO_SPECULATION, kept=False)
                         tag, order = arm.canary(baseline, when, server)
                         self.servers.start(tag, order, server)
                         canaries[tag] = when
@@ -212,7 +214,7 @@ class TrialLoop:
                 self.servers.dismiss(server)
 
     def _start_next(self, baseline: Baseline, server: str) -> None:
-        self.sampler.near = self.swaps.near(server, self._untried())
+        self.sampler.near = self.swaps.near(server, self._untried)
         trial = self.study.ask(self.sampler.space)
         config = config_from(trial.params)
         candidate = self.by_config.get(config)
@@ -236,13 +238,15 @@ class TrialLoop:
             baseline.outputs,
             self._bar(baseline),
             repeats=baseline.repeatability,
-            hot_swap=self.swaps.order(config, server, self._untried(), floor),
+            hot_swap=self.swaps.order(config, server, self._untried, floor),
         )
         self.servers.start(tag, order, server)
 
-    def _untried(self) -> Iterator[SpeculationConfig]:
-        for candidate in self.sampler.remaining(self.study):
-            yield candidate.effective
+    def _untried(self) -> list[SpeculationConfig]:
+        """What could be launched after all that runs; nothing where the budget is used up."""
+        return (
+            [candidate.effective for candidate in self.sampler.remaining(self.study)] if self._left() else []
+        )
 
     def _loads(self) -> tuple[Load, ...]:
         """The objective loads first, so that a hopeless config ends there."""

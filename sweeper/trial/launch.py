@@ -45,8 +45,8 @@ def launch(plan: TrialPlan, order: TrialOrder, log: Path, watch: Watch, keeper: 
                 ended = outcome(plan, order, server, progress, watch)
             finally:
                 if order.hot_swap.keep and ended[0] in MEASURED:
-                    config = order.candidate.effective
-                    keeper.kept = KeptServer(server, config, config.draft, log, held.pop_all())
+                    config, checksum = order.candidate.effective, progress.record.draft_checksum
+                    keeper.kept = KeptServer(server, config, config.draft, log, held.pop_all(), checksum)
                 else:
                     end(server, progress, watch, at_once=hangs(ended[1]))
     except GpuLostError as error:
@@ -123,14 +123,14 @@ def end(server: ServerProcess, progress: Progress, watch: Watch, at_once: bool) 
 
 
 def result_of(
-    plan: TrialPlan, progress: Progress, ended: Outcome, log: Path, kept: bool = False
+    plan: TrialPlan, progress: Progress, ended: Outcome, log: Path, kept: bool = False, log_from: int = 0
 ) -> TrialResult:
     """What leaves this node. Everything in words is cleaned, wherever it came from.
 
-    ``kept``: the server goes on, and writes to its log.
+    ``kept``: the server goes on, and writes to its log; what this trial is not concerned with ends at ``log_from``.
     """
     clean = _cleaner(plan, progress.address.api_key)
-    text = clean(read_log(log)) if kept else cleaned_log(log, clean)
+    text = clean(read_log(log, log_from)) if kept else cleaned_log(log, clean)
     record = replace(
         progress.record,
         state=ended[0],

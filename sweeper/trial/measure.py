@@ -98,6 +98,9 @@ class Measuring:
         begun = time.monotonic()
         self.server.wait_until_ready(self.plan.study.engine.start_timeout_s, self.watch.stop)
         self.progress.record = read_back(self.progress.record, self.server.client.info(), self.order.loads)
+        if (self.order.hot_swap.take or self.order.hot_swap.keep) and not self.progress.record.draft_checksum:
+            checksum = self.server.client.draft_checksum()
+            self.progress.record = replace(self.progress.record, draft_checksum=checksum)
         ready = time.monotonic()
         self.progress.record = replace(self.progress.record, start_s=ready - begun)
         for load in self.order.loads:

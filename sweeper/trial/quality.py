@@ -105,11 +105,12 @@ def lossy(record: TrialRecord, noise_floor: OutputComparison | None) -> tuple[st
     if record.simulated:
         reasons.append(f"the acceptance is simulated: {record.simulated}")
     if record.comparison:
-        reasons += _differences(record.comparison, noise_floor)
+        reasons += differences(record.comparison, noise_floor)
     return tuple(reasons)
 
 
-def _differences(found: OutputComparison, floor: OutputComparison | None) -> list[str]:
+def differences(found: OutputComparison, floor: OutputComparison | None) -> list[str]:
+    """What the outputs themselves say against a config."""
     sure, unknown = found.different, found.unexplained
     noisy = floor is not None and floor.different > 0
     if sure and not (noisy and floor and not _beyond(sure, found.compared, floor.different, floor.compared)):

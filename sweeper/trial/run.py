@@ -34,9 +34,9 @@ def run_trial(
     """
     keeper = keeper or Keeper()
     swapped = measure_swapped(plan, order, keeper, watch)
-    if swapped is not None and (stands(swapped, order) or swapped.leak):
+    if swapped is not None and stands(swapped, order):
         return swapped
-    leak = keeper.end()
+    leak = swapped.leak if swapped is not None else keeper.end()
     if leak:
         what = f"an earlier server left something behind: {leak}"
         failure = failures.failure(FailureClass.LOST, what)
@@ -56,6 +56,7 @@ def _launches(plan: TrialPlan, order: TrialOrder, log: Path, watch: Watch, keepe
         if changed is None:
             break
         plan_now, change = changed
+        order = replace(order, hot_swap=replace(order.hot_swap, keep=False))  # it runs with other pins
         assert result.record.failure is not None
         attempts.append(Attempt(result.record.failure, change))
     # Where no launch came through, the one that measured most is kept.

@@ -4,8 +4,9 @@ The environment variable FAKE_FAULTS holds JSON: {"<draft path's last part>": "<
 ``crash_at_start``, ``crash_while_serving``, ``error_in_stream``, ``abort``, ``no_counters``, ``other_tokens``,
 ``one_token`` (over and over), ``hang``, ``no_finish`` (the stream just ends), ``merged_chunks`` (four steps in
 one), ``slows_down`` (to an eighth of its speed after 28 requests), ``slow`` (always a fifth of its speed),
-``other_steps`` (it says it runs 1/1/2), ``refuses_weights``, ``deaf_to_weights`` (with other weights it accepts
-nothing), ``corrupted_by_weights`` (its tokens become others), ``dies_of_weights``,
+``other_steps`` (it says it runs 1/1/2), ``refuses_weights``, ``deaf_to_weights`` (it takes them and goes on with its
+own), ``garbled_weights`` (it accepts nothing with others), ``corrupted_by_weights`` (its tokens become others),
+``dies_of_weights``,
 ``out_of_memory`` (above a memory share of 0.8), ``port_taken`` (once; FAKE_STATE names a directory to remember it in),
 ``tells_secrets`` (its environment and command line, with terminal sequences, into its log; then it serves) and
 ``dies_telling`` (it tells and crashes); "" as the key means the launch without a draft.
@@ -57,9 +58,10 @@ TOKENS = STEPS + 1 if TOPK == 1 else number("speculative_num_draft_tokens")
 if ARGS.speculative_algorithm == "NGRAM":
     TOPK = number("speculative_ngram_max_bfs_breadth")
     STEPS = max(1, TOKENS // TOPK)
-FAULT = json.loads(os.environ.get("FAKE_FAULTS", "{}")).get(
-    os.path.basename(ARGS.speculative_draft_model_path or ""), ""
-)
+DRAFT = os.path.basename(ARGS.speculative_draft_model_path or "")
+FAULT = json.loads(os.environ.get("FAKE_FAULTS", "{}")).get(DRAFT, "")
+LOADED = [DRAFT]
+"""Names of the checkpoints whose weights it got, one after another."""
 
 
 def target_tokens(prompt: str, count: int) -> list[int]:
@@ -74,7 +76,7 @@ def target_tokens(prompt: str, count: int) -> list[int]:
 
 def accepted(prompt: str, round_: int) -> int:
     """Drafts accepted in a verify round: about 1.5 of STEPS."""
-    if FAULT == "deaf_to_weights" and UPDATES:
+    if FAULT == "garbled_weights" and UPDATES:
         return 0
     return min(zlib.crc32(f"{round_} {prompt}".encode()) % 4, STEPS)
 
@@ -180,7 +182,14 @@ async def weights(request: web.Request) -> web.Response:
         return web.json_response({"success": False, "message": f"{step} instead of {expected}"}, status=400)
     UPDATES.append(step)
     refused = FAULT == "refuses_weights" and step == "update_weights_from_tensor"
+    if step == "update_weights_from_tensor" and FAULT != "deaf_to_weights":
+        LOADED.append(body["weight_version"])
     return web.json_response({"success": not refused, "message": "planted refusal" if refused else "ok"})
+
+
+async def checksum(_: web.Request) -> web.Response:
+    """Of the draft's weights: its name does as well."""
+    return web.json_response({"success": True, "per_engine_checksum": LOADED[-1]})
 
 
 async def fine(_: web.Request) -> web.Response:
@@ -214,6 +223,7 @@ def main() -> None:
     app.add_routes([web.post("/abort_request", fine)])
     steps = ("begin_weight_update", "update_weights_from_tensor", "end_weight_update")
     app.add_routes([web.post(f"/{step}", weights) for step in steps])
+    app.add_routes([web.post("/weights_checker", checksum)])
     app.add_routes([web.get("/server_info", server_info), web.get("/ready", fine)])
     web.run_app(app, host=ARGS.host, port=number("port"), print=None, shutdown_timeout=0.5)
 
