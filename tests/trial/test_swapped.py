@@ -63,7 +63,10 @@ class Bench:
     def run(self, draft: str, how: HotSwapOrder) -> TrialResult:
         log = self.path / f"{'kept' if how.keep else 'ended'}-{len(self.phases)}.log"
         watch = Watch(phase=self.phases.append, stop=lambda: self.stop())
-        return run_trial(self.plan, self.order(draft, how), log, watch, self.keeper)
+        result = run_trial(self.plan, self.order(draft, how), log, watch, self.keeper)
+        if not result.kept:
+            log.unlink(missing_ok=True)
+        return result
 
     def running(self) -> int:
         return len(servers(str(self.path)))
