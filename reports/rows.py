@@ -101,7 +101,7 @@ class TrialRow(Row):
     failure: str | None = None
     next_step: str | None = Field(None, description="what a person can do about the failure")
     attempts: list[str] = Field(
-        [], description="launches of this trial that failed before, and what was changed"
+        [], description="launches or hot swaps of this trial that failed before, and what was changed"
     )
     hot_swap: str | None = Field(
         None,
@@ -114,7 +114,9 @@ class TrialRow(Row):
     server: str = Field("", description="the actor that ran it")
     log: str = Field("", description="its server's log, relative to the run directory")
     started_at: str | None = Field(None, description="when its launch began (UTC)")
-    start_s: float | None = Field(None, description="seconds until the server was healthy")
+    start_s: float | None = Field(
+        None, description="seconds until the server was healthy, or had its weights"
+    )
     measure_s: float | None = Field(None, description="seconds of warming up and measuring")
 
     def at(self, load: str) -> LoadRow | None:
