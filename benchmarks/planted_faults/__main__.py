@@ -2,9 +2,9 @@
 
     python -m benchmarks.planted_faults [--out planted] [--only NAME,NAME]
 
-On the CPU test bed: makes the drafts, runs a study over them with a chain of 4 steps each (`sweeper run
---no-preflight`, so that drafts with errors are launched as well), then `sweeper diagnose --probe`, and prints per draft
-what preflight found, what was served, and the verdict. Continues where it was stopped.
+On the CPU test bed: makes the drafts, runs a study over them with a chain of 4 steps each, then `sweeper diagnose
+--probe`, and prints per draft what preflight found, what was served, and the verdict. Drafts in which preflight finds
+errors are not launched. Continues where it was stopped.
 """
 
 from __future__ import annotations
@@ -78,17 +78,16 @@ def main() -> int:
     file = out / "planted.yaml"
     file.write_text(yaml.safe_dump(study_of(drafts, testbed, out), sort_keys=False))
     preflight = {found["draft"]: found for found in asked("check", str(file))["preflight"]}
-    run = [sys.executable, "-m", "sweeper", "run", str(file), "--no-preflight"]
+    run = [sys.executable, "-m", "sweeper", "run", str(file)]
     subprocess.run(run, check=True)
     diagnoses = {d["draft"]: d for d in asked("diagnose", str(out / "runs" / "planted"), "--probe")}
     trials = {t["config"]["draft"]: t for t in asked("report", str(out / "runs" / "planted"))["trials"]}
     print("| draft | preflight | served | verdict |\n|---|---|---|---|")
     for name in drafts:
         found = preflight.get(name, {"findings": []})["findings"]
-        said = ", ".join(f"{finding['level']} `{finding['rule']}`" for finding in found) or "-"
-        trial, diagnosis = trials[name], diagnoses[name]
-        loads = trial["loads"]
-        served = f"{loads[0]['accept_length']['value']:.2f}" if loads else str(trial["failure_class"])
+        said = ", ".join(dict.fromkeys(f"{f['level']} `{f['rule']}`" for f in found)) or "-"
+        diagnosis, loads = diagnoses[name], trials[name]["loads"] if name in trials else []
+        served = f"{loads[0]['accept_length']['value']:.2f}" if loads else "not served"
         print(f"| {name} | {said} | {served} | {', '.join(c['verdict'] for c in diagnosis['causes'])} |")
     return 0
 

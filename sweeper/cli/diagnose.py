@@ -75,5 +75,8 @@ def _probe(config: StudyConfig) -> list[ProbeReport]:
     from sweeper.cli.probe import eagle3_drafts, progress_bars
     from sweeper.drafts.probing import ProbeJob, run_probe
 
+    def cannot(draft: str, why: str) -> None:
+        typer.echo(f"draft {draft} cannot be run outside SGLang: {why}", err=True)
+
     with progress_bars() as show:
-        return run_probe(ProbeJob(config, eagle3_drafts(config, None)), show)
+        return run_probe(ProbeJob(config, eagle3_drafts(config, None)), show, cannot)

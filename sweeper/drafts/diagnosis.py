@@ -155,7 +155,7 @@ class Probed:
 
 @dataclass(frozen=True)
 class Case:
-    """All that is known of one draft. ``findings`` are sentences of the preflight on what loads and accepts nothing."""
+    """All that is known of one draft. ``findings``: preflight's on what does not load, or loads and accepts nothing."""
 
     draft: str
     served: Served | None = None
@@ -302,7 +302,8 @@ def _wiring(case: Case) -> Cause | None:
 
 def _preflight(case: Case) -> Cause | None:
     actual = _actual(case)
-    if not case.findings or (actual is not None and actual - 1 >= LITTLE and not _short(case)):
+    served_well = case.served is not None and actual is not None and actual - 1 >= LITTLE and not _short(case)
+    if not case.findings or served_well:
         return None
     return Cause(
         Verdict.WIRING,
@@ -411,7 +412,10 @@ def _match(case: Case) -> Cause:
     return Cause(
         Verdict.MATCH,
         (f"{source} {reference:.2f}, and {actual:.2f} was reached",),
-        "Nothing is wrong with how it is served; whether it pays is the report's question.",
+        "It accepts what it should, yet its own files show what costs others nearly everything: mend them as `sweeper "
+        "check` says, and see whether it accepts more."
+        if case.findings
+        else "Nothing is wrong with how it is served; whether it pays is the report's question.",
     )
 
 
@@ -420,7 +424,7 @@ def _gap(actual: float, expected: float) -> str:
 
 
 def _facts(case: Case) -> list[str]:
-    facts = []
+    facts = [f"Preflight: {finding}." for finding in case.findings]
     if case.trained:
         facts.append(
             f"Training reported {_list(case.trained.conditional)} by position (conditional): accept length "

@@ -26,6 +26,8 @@ DEPTH = 5
 
 LEAST_GAIN = 1.1
 """A better wiring accepts at least 1.1 times as many drafts per round; smaller gains are not what a mistake costs."""
+LEAST_MORE = 0.1
+"""And so many more: a draft that has hardly begun to learn is a little better off with many a wiring."""
 
 CONFIDENCE = 0.05
 """Chance that any of the alternatives looks better though none is (Bonferroni: divided among them)."""
@@ -106,7 +108,7 @@ def clearly_better(gain: LogEstimate, served_accept_length: float, compared: int
     """Whether an alternative's gain is beyond chance among ``compared`` ones, and large enough to be a mistake's."""
     reach = float(stdtrit(gain.freedom, 1 - CONFIDENCE / compared)) * gain.error
     accepted, before = gain.value * served_accept_length - 1, served_accept_length - 1
-    large = accepted >= max(LEAST_GAIN * before, before + 0.05)
+    large = accepted >= max(LEAST_GAIN * before, before + LEAST_MORE)
     return large and math.log(gain.value) > reach
 
 

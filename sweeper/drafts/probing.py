@@ -22,6 +22,7 @@ from sweeper.drafts.served_draft import ServedDraft
 from sweeper.drafts.target import Target, target_config
 from sweeper.drafts.texts import Continuation, continued, prompts_fingerprint, prompts_of
 from sweeper.drafts.wiring import alternatives, served_wiring
+from sweeper.errors import SweeperError
 
 Progress = Callable[[str, int, int], None]
 """Called with a stage's name, how many of its texts are done, and how many there are."""
@@ -53,8 +54,10 @@ def device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def run_probe(job: ProbeJob, progress: Progress) -> list[ProbeReport]:
-    """A report per draft.
+def run_probe(
+    job: ProbeJob, progress: Progress, cannot: Callable[[str, str], None] | None = None
+) -> list[ProbeReport]:
+    """A report per draft. ``cannot`` is told of drafts that cannot be run, and why; without it, that is an error.
 
     Raises:
         SweeperError: target, drafts, prompts or dumps cannot be read, or do not belong together.
@@ -63,7 +66,15 @@ def run_probe(job: ProbeJob, progress: Progress) -> list[ProbeReport]:
         return [_probe_features(job, name, path, progress) for name, path in job.drafts.items()]
     target = _target(job.study)
     texts = _texts(target, job.study, job.prompts, progress)
-    return [_probe_target(job, target, texts, (name, path), progress) for name, path in job.drafts.items()]
+    reports = []
+    for name, path in job.drafts.items():
+        try:
+            reports.append(_probe_target(job, target, texts, (name, path), progress))
+        except SweeperError as error:
+            if cannot is None:
+                raise
+            cannot(name, str(error))
+    return reports
 
 
 def _target(study: StudyConfig) -> Target:

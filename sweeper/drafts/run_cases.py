@@ -59,16 +59,16 @@ def cases_of(
             most_telling(by_draft.get(name, [])),
             trained(draft.training),
             probed(probes[name]) if name in probes else None,
-            silent_findings(name, reports),
+            serious_findings(name, reports),
         )
         for name, draft in config.space.drafts.items()
     ]
 
 
-def silent_findings(draft: str, reports: Iterable[DraftReport]) -> tuple[str, ...]:
-    """What the preflight found in a draft that loads, and accepts little for just that reason."""
+def serious_findings(draft: str, reports: Iterable[DraftReport]) -> tuple[str, ...]:
+    """What the preflight found that keeps a draft from loading, or from accepting more than a little."""
     found = [f for report in reports if report.draft == draft for f in report.findings]
-    return tuple(dict.fromkeys(f"{f.what} ({f.where})" for f in found if f.level is Level.SILENT))
+    return tuple(dict.fromkeys(f"{f.what} ({f.where})" for f in found if f.level is not Level.WARNING))
 
 
 def trained(section: TrainingSection | None) -> Trained | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -82,11 +82,14 @@ def test_a_node_that_is_cut_off_costs_its_trial_one_retry_and_is_clean_when_it_c
 
 
 class Nodes:
-    """A head and a node that holds servers, as ``ray start --block`` makes them."""
+    """A head and a node that holds servers, as ``ray start --block`` makes them, which ask for a token."""
 
     def __init__(self, root: Path, port: int) -> None:
         self.root, self.port = root, port
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+        self.token = root / "token"
+        self.token.write_text(secrets.token_hex(32))
+        self.environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self.token)}
         self.environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
         self.started: list[subprocess.Popen[bytes]] = []
 
@@ -98,13 +101,14 @@ class Nodes:
     def _start(self, *words: str) -> None:
         command = [RAY, "start", "--block", "--node-ip-address=127.0.0.1", "--disable-usage-stats", *words]
         command += ["--object-store-memory=100000000", f"--metrics-export-port={free_port()}"]
-        with (self.root / "ray.log").open("ab") as log:
+        log_file = self.root / f"ray-{len(list(self.root.glob('ray-*.log')))}.log"
+        with log_file.open("wb") as log:
             self.started.append(
                 subprocess.Popen(
                     command, stdout=log, stderr=log, env=self.environment, start_new_session=True
                 )
             )
-        time.sleep(5)
+        until(lambda: "Ray runtime started" in log_file.read_text(), "a node", 90)
 
     def kill(self, which: int) -> None:
         """SIGKILL to all of a node's own processes, as when its machine goes down."""
@@ -115,10 +119,15 @@ class Nodes:
         self.started[which].wait()
 
 
-def drive(study: Path, port: int, log: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "sweeper", "run", str(study), "--ray-address", f"127.0.0.1:{port}"]
+def drive(study: Path, nodes: Nodes, log: Path) -> subprocess.Popen[bytes]:
+    """A driver that knows where the token is, and need not be told to show it."""
+    command = [sys.executable, "-m", "sweeper", "run", str(study), "--ray-address", f"127.0.0.1:{nodes.port}"]
+    environment = {k: v for k, v in os.environ.items() if k != "RAY_AUTH_MODE"}
+    environment["RAY_AUTH_TOKEN_PATH"] = str(nodes.token)
     with log.open("wb") as output:
-        return subprocess.Popen(command, cwd=REPOSITORY, stdout=output, stderr=subprocess.STDOUT)
+        return subprocess.Popen(
+            command, cwd=REPOSITORY, stdout=output, stderr=subprocess.STDOUT, env=environment
+        )
 
 
 def test_after_a_restart_of_the_head_the_same_command_continues(
@@ -129,7 +138,7 @@ def test_after_a_restart_of_the_head_the_same_command_continues(
     ray_of_ours = Nodes(tmp_path, free_port())
     ray_of_ours.start()
     try:
-        driver = drive(file, ray_of_ours.port, first)
+        driver = drive(file, ray_of_ours, first)
         until(lambda: "trial 0 done" in first.read_text() or driver.poll() is not None, "a result", 240)
         ray_of_ours.kill(0)
         assert driver.wait(DRIVER_ENDS_WITHIN_S) != 0
@@ -137,7 +146,7 @@ def test_after_a_restart_of_the_head_the_same_command_continues(
         ray_of_ours.kill(1)
         ray_of_ours.started.clear()
         ray_of_ours.start()
-        assert drive(file, ray_of_ours.port, second).wait(240) == 0, second.read_text()
+        assert drive(file, ray_of_ours, second).wait(240) == 0, second.read_text()
     finally:
         for number in range(len(ray_of_ours.started)):
             ray_of_ours.kill(number)
