@@ -51,7 +51,7 @@ def headline(report: StudyReport) -> Headline:
 
 def closest(report: StudyReport) -> tuple[TrialRow, LoadRow] | None:
     """The trial and objective load that come nearest to paying, by accept length over the one needed; None
-    where nothing was measured or something pays.
+    where nothing was measured.
     """
     rows = [
         (trial, row)
@@ -59,12 +59,11 @@ def closest(report: StudyReport) -> tuple[TrialRow, LoadRow] | None:
         for name in report.objective_loads
         if (row := trial.at(name)) and not trial.lossy
     ]
-    nearest = max(rows, key=lambda pair: pair[1].margin, default=None)
-    return nearest if nearest and nearest[1].shortfall else None
+    return max(rows, key=lambda pair: pair[1].margin, default=None)
 
 
 def needed(report: StudyReport) -> str:
-    """What the nearest config lacks, as a sentence; empty where it is only the interval that is too wide."""
+    """What the nearest config lacks, as a sentence; empty where nothing was measured."""
     found = closest(report)
     if found is None:
         return ""
@@ -77,7 +76,7 @@ def lacks(trial: TrialRow, row: LoadRow) -> str:
     have = f"accept length {row.accept_length.value:.2f}, pays above {row.break_even_accept_length:.2f}"
     lack = row.shortfall
     if lack is None:
-        return have
+        return f"{have}, which is not enough to be sure"
     ways = []
     if lack.needed_acceptance is not None:
         now = f" (now {row.conditional_acceptance[0]:.2f} at the first)" if row.conditional_acceptance else ""

@@ -72,7 +72,7 @@ def without_speculation(report: StudyReport, loads: list[str]) -> list[str]:
         rows = [(row, trial) for trial in report.trials if (row := trial.at(load))]
         if not rows:
             continue
-        row, nearest = max(rows, key=lambda pair: pair[0].best_known.value)
+        row, nearest = max(rows, key=lambda pair: pair[0].standing)
         lossy = " (LOSSY)" if nearest.lossy else ""
         lines.append(
             f"  {load}: the nearest, {nearest.config}{lossy}, reaches {row.best_known:.3f}; its accept length "
