@@ -59,11 +59,22 @@ def cluster(address: str | None, config: StudyConfig) -> Iterator[None]:
             cpus = max(os.cpu_count() or 1, int(config.resources.cpus_per_server))
             _start_local(num_cpus=cpus, include_dashboard=False, **common)
     except ConnectionError as error:
-        raise SweeperError(f"--ray-address {address}: no Ray cluster answers there ({error})") from None
+        raise SweeperError(
+            f"--ray-address {address}: no Ray cluster answers there ({error}){_perhaps_a_token()}"
+        ) from None
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _perhaps_a_token() -> str:
+    """What to do where the cluster may only want a token: its head asks for one as soon as it finds one."""
+    if "RAY_AUTH_MODE" in os.environ:
+        return ""
+    return (
+        "; if it was started where there is a ~/.ray/auth_token, it asks for that: export RAY_AUTH_MODE=token"
+    )
 
 
 def _start_local(**options: Any) -> None:

@@ -14,7 +14,6 @@ from rich.table import Table
 
 from sweeper.cli.terminal import AsJson, complaining, complaints, console
 from sweeper.config import StudyConfig
-from sweeper.driver.ray_token import show_token
 from sweeper.errors import SweeperError
 
 if TYPE_CHECKING:
@@ -198,7 +197,6 @@ def _sizes(study: StudyConfig | None, num_steps: int | None, topk: list[int] | N
 def _where(function: Callable[..., Any], job: Any, study: StudyConfig, address: str | None, show: Any) -> Any:
     if address is None:
         return function(job, show)
-    show_token()
     from actors.draft_task import run_on_cluster
 
     return run_on_cluster(function, job, study, address, show)

@@ -10,7 +10,6 @@ import typer
 
 from sweeper.check import usable_space
 from sweeper.cli.terminal import StudyFile, complaining, console, tell
-from sweeper.driver.ray_token import show_token
 from sweeper.study_file.reading import load_study_file
 
 if TYPE_CHECKING:
@@ -59,8 +58,6 @@ def record(
 
 
 def _record(file: Path, out: Path | None, goal: Goal, ray_address: str | None) -> None:
-    if ray_address:
-        show_token()
     from actors.cluster import cluster, trial_plan
     from actors.pool import ServerPool
     from sweeper.driver.drives import inside_job, run_path

@@ -18,7 +18,6 @@ from sweeper.check import usable_space
 from sweeper.cli.terminal import AllowLossy, NoPreflight, StudyFile, complaining, console, tell, warn
 from sweeper.config import NAME, StudyConfig
 from sweeper.driver.drives import add_drive, inside_job, read_drives, run_path
-from sweeper.driver.ray_token import show_token
 from sweeper.errors import SweeperError
 from sweeper.releases import warning_about
 from sweeper.study_file.reading import load_study_file
@@ -87,8 +86,6 @@ def _with_options(config: StudyConfig, name: str | None, max_trials: int | None)
 
 def _run(config: StudyConfig, ray_address: str | None, wishes: Wishes) -> None:
     """Connect to Ray, drive the sweep, print the report and export the winner."""
-    if ray_address:
-        show_token()
     import optuna
 
     from actors.cluster import draft_reports, trial_plan

@@ -120,10 +120,8 @@ class Nodes:
 
 
 def drive(study: Path, nodes: Nodes, log: Path) -> subprocess.Popen[bytes]:
-    """A driver that knows where the token is, and need not be told to show it."""
     command = [sys.executable, "-m", "sweeper", "run", str(study), "--ray-address", f"127.0.0.1:{nodes.port}"]
-    environment = {k: v for k, v in os.environ.items() if k != "RAY_AUTH_MODE"}
-    environment["RAY_AUTH_TOKEN_PATH"] = str(nodes.token)
+    environment = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(nodes.token)}
     with log.open("wb") as output:
         return subprocess.Popen(
             command, cwd=REPOSITORY, stdout=output, stderr=subprocess.STDOUT, env=environment
