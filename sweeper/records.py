@@ -399,6 +399,11 @@ class TrialRecord:
     measure_s: float = 0.0
 
     @property
+    def launched(self) -> bool:
+        """Whether its numbers are those of a launch, not of a server that ran already."""
+        return self.hot_swap is None or self.hot_swap.outcome is not SwapOutcome.MEASURED
+
+    @property
     def loads(self) -> list[Load]:
         """Those that were measured."""
         return [point.load for point in self.load_points]

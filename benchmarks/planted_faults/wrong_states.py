@@ -1,4 +1,4 @@
-"""Drafts of the test bed with one fault each, trained once per machine and kept beside the test bed."""
+"""A draft that was trained on other hidden states than SGLang serves; made once, and kept beside the test bed."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from sweeper.records import OutputComparison, SwapOutcome, TrialRecord
+from sweeper.records import OutputComparison, TrialRecord
 from sweeper.server.hot_swap import ALGORITHM, can_swap
 from sweeper.space import Candidate
 from sweeper.speculation import NO_DRAFT, SpeculationConfig
@@ -81,9 +81,9 @@ class HotSwaps:
     def saw(self, record: TrialRecord) -> str:
         """Learn from an ended trial; what a person should know of it, or nothing."""
         swap, family = record.hot_swap, self._families.get(record.effective.draft)
-        swapped = swap is not None and swap.outcome is SwapOutcome.MEASURED
         if record.measure_s:
-            (self._swapped_s if swapped else self._launched_s).add(record.start_s + record.measure_s)
+            spent = self._launched_s if record.launched else self._swapped_s
+            spent.add(record.start_s + record.measure_s)
         if swap is None or family is None:
             return ""
         if swap.believed:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from optuna.trial import FrozenTrial, TrialState
 
 from sweeper.analysis.verdict import Contender, over_objective
-from sweeper.records import Load, OutputComparison, SwapOutcome, TrialRecord
+from sweeper.records import Load, OutputComparison, TrialRecord
 from sweeper.search.candidates import REQUEUE, is_proposed
 from sweeper.storage.stored_trial import config_of, record_of, speedups_of
 from sweeper.study.newly_ended import NewlyEnded
@@ -34,9 +34,7 @@ class TrialBook:
             if trial.user_attrs.get(REQUEUE) or not is_proposed(trial):
                 continue
             record = record_of(trial)
-            took = (
-                (record.start_s, record.measure_s, not _on_a_running_server(record)) if record else (0.0, 0.0)
-            )
+            took = (record.start_s, record.measure_s, record.launched) if record else (0.0, 0.0)
             self.ended = self.ended.and_(trial, *took)
             if record is not None:
                 told.append((trial.number, record))
@@ -62,10 +60,6 @@ class TrialBook:
         for _, _, contender, record in self._ranked:
             if allow_lossy or not lossy(record, floor):
                 yield contender
-
-
-def _on_a_running_server(record: TrialRecord) -> bool:
-    return record.hot_swap is not None and record.hot_swap.outcome is SwapOutcome.MEASURED
 
 
 def _evidence(record: TrialRecord) -> TrialRecord:
