@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,7 +39,8 @@ def record(
     """Launch every config of a study until each rate is known well: a landscape, on which searches can be compared.
 
     All configs are launched once before any is launched again, in another order each time, and after every seventh the
-    server without speculation, which shows the machine's moods so that they can be taken out. Every launch is kept in
+    server without speculation, which shows the machine's moods so that they can be taken out. Checkpoints of one draft
+    are measured one after the other on one launch (search.hot_swap; docs/search.md). Every measurement is kept in
     RUNS_DIR/STUDY.record/passes.jsonl as soon as it ends: Ctrl-C or --max-minutes stops, the same command goes on. The
     landscape is written at every stop and holds what is known so far, with its half-widths.
 
@@ -58,8 +60,9 @@ def record(
 
 
 def _record(file: Path, out: Path | None, goal: Goal, ray_address: str | None) -> None:
-    from actors.cluster import cluster, trial_plan
+    from actors.cluster import cluster, draft_reports, trial_plan
     from actors.pool import ServerPool
+    from sweeper.drafts.preflight import preflight, require_one_left
     from sweeper.driver.drives import inside_job, run_path
     from sweeper.driver.holder import Holder
     from sweeper.driver.lock_file import locked, run_lock
@@ -75,6 +78,9 @@ def _record(file: Path, out: Path | None, goal: Goal, ray_address: str | None) -
         with console.status("Looking at the installed SGLang, once per installation"):
             plan = trial_plan(config, conversations)
         space = usable_space(config, plan.setup)
+        looked_at = draft_reports if ray_address else preflight
+        plan = replace(plan, preflight=looked_at(config, plan.setup, space.candidates))
+        require_one_left(plan.preflight, space.candidates)
         with ServerPool(plan) as servers:
             recorder = Recorder(plan, space.candidates, servers, folder, _tell)
             recorder.require_same_settings()
@@ -88,7 +94,10 @@ def _record(file: Path, out: Path | None, goal: Goal, ray_address: str | None) -
 
 def _tell(done: Pass, progress: Progress) -> None:
     rates = "  ".join(f"{load} {point.output_tok_s:.0f} tok/s" for load, point in done.points.items())
+    if progress.notice:
+        tell(progress.notice)
+    how = "launch" if done.launched else "hot swap"
     tell(
-        f"launch {progress.launches}  {done.config}  {rates or done.failure}  "
+        f"{how} {progress.launches}  {done.config}  {rates or done.failure}  "
         f"({progress.launched} of {progress.configs} configs launched, {progress.precise} known well enough)"
     )

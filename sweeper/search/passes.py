@@ -29,7 +29,10 @@ class PassPoint:
 
 @dataclass(frozen=True)
 class Pass:
-    """One launch of a config, the ``number``-th of all. ``points`` by load."""
+    """One launch of a config, the ``number``-th of all. ``points`` by load.
+
+    Not ``launched``: a server that ran a sibling took the draft's weights; ``start_s`` is what that took.
+    """
 
     number: int
     config: SpeculationConfig
@@ -38,6 +41,7 @@ class Pass:
     points: Mapping[str, PassPoint]
     failure: FailureClass | None = None
     started_at: str = ""
+    launched: bool = True
 
     @property
     def block(self) -> int:
@@ -66,6 +70,7 @@ def pass_from(number: int, config: SpeculationConfig, record: TrialRecord) -> Pa
         {} if failure else points,
         failure,
         record.started_at,
+        record.launched,
     )
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,49 +85,68 @@ def together(passes: Sequence[Pass], load: str) -> dict[SpeculationConfig, Toget
     return result
 
 
-def next_config(
+@dataclass(frozen=True)
+class Round:
+    """What is still to be launched before any config is launched again, in the order of this round.
+
+    ``baseline``: the plain server comes first, unless a running server can go on with other weights.
+    """
+
+    configs: tuple[SpeculationConfig, ...]
+    baseline: bool
+
+    def next(self, near: Container[SpeculationConfig] = ()) -> SpeculationConfig | None:
+        """What comes next, what a running server is ``near`` to before all else; None where nothing is left."""
+        close = next((config for config in self.configs if config in near), None)
+        if close is not None:
+            return close
+        return NO_SPECULATION if self.baseline else next(iter(self.configs), None)
+
+
+def this_round(
     passes: Sequence[Pass],
     configs: Sequence[SpeculationConfig],
     running: Sequence[SpeculationConfig],
     target: float,
     loads: Sequence[str],
-) -> SpeculationConfig | None:
-    """What to launch next; None where every config is known within ``target`` at all loads.
+) -> Round:
+    """The configs with the fewest launches of those that are not known within ``target`` at all loads.
 
-    The baseline after every few launches, else a config with the fewest launches of those not known well enough.
-    Each round has an order of its own.
+    Each round has an order of its own; the baseline is due once in every BASELINE_EVERY launches.
     """
-    number = len(passes) + len(running)
     known = [together(passes, load) for load in loads]
     failed = {done.config for done in passes if done.failure and done.config != NO_SPECULATION}
-    counts = {config: list(running).count(config) for config in configs}
-    for done in passes:
-        if done.config in counts:
-            counts[done.config] += 1
+    counts = Counter([*running, *(done.config for done in passes)])
 
     def vague(config: SpeculationConfig) -> bool:
         return any(config not in rates or rates[config].half_width > target for rates in known)
 
     left = [config for config in configs if config not in failed and config not in running and vague(config)]
-    if not left:
-        return None
-    if number % BASELINE_EVERY == 0 and NO_SPECULATION not in running:
-        return NO_SPECULATION
-    fewest = min(counts[config] for config in left)
-    order = list(range(len(configs)))
+    fewest = min((counts[config] for config in left), default=0)
+    order = list(configs)
     random.Random(fewest).shuffle(order)
-    return min((c for c in left if counts[c] == fewest), key=lambda c: order[configs.index(c)])
+    place = {config: i for i, config in enumerate(order)}
+    configs_of_round = sorted((c for c in left if counts[c] == fewest), key=place.__getitem__)
+    block = (len(passes) + len(running)) // BASELINE_EVERY
+    seen = NO_SPECULATION in running or any(
+        done.config == NO_SPECULATION and done.block == block for done in passes
+    )
+    return Round(tuple(configs_of_round), baseline=bool(left) and not seen)
 
 
 def entry(
     config: SpeculationConfig, passes: Sequence[Pass], loads: Mapping[str, Together | None]
 ) -> Entry | None:
-    """A landscape's entry from all passes of one config; None where it was not launched."""
+    """A landscape's entry from all passes of one config; None where it was not launched.
+
+    What a launch costs is told by launches: by others', where its weights were always loaded into a running server.
+    """
     own = [done for done in passes if done.config == config]
     fine = [done for done in own if not done.failure]
     if not own:
         return None
     used = fine or own
+    launches = [done for done in used if done.launched] or [done for done in passes if done.launched] or used
     return Entry(
         algorithm=config.algorithm,
         draft=config.draft,
@@ -134,7 +154,7 @@ def entry(
         topk=config.topk,
         num_draft_tokens=config.num_draft_tokens,
         options=config.options,
-        start_s=round(float(np.mean([done.start_s for done in used])), 1),
+        start_s=round(float(np.mean([done.start_s for done in launches])), 1),
         measure_s=round(float(np.mean([done.measure_s for done in used])), 1),
         points={load: point(load, fine, rate) for load, rate in loads.items() if rate is not None},
         failure=None if fine else own[-1].failure,

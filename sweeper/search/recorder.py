@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sweeper.baseline import baseline_settings
@@ -17,11 +17,12 @@ from sweeper.records import TrialRecord, TrialState
 from sweeper.runs.whole_files import write_whole
 from sweeper.search.landscape import Landscape, write_landscape
 from sweeper.search.passes import Pass, append_pass, pass_from, read_passes
-from sweeper.search.pooling import Together, entry, next_config, point, together
+from sweeper.search.pooling import Round, Together, entry, point, this_round, together
 from sweeper.server.checkpoint import checkpoint_identity
 from sweeper.server.failures import ADVICE, Remedy
 from sweeper.space import Candidate
 from sweeper.speculation import NO_SPECULATION, SpeculationConfig
+from sweeper.study.hot_swaps import HotSwaps
 from sweeper.study.surroundings import NO_CANDIDATE, Servers
 from sweeper.trial.order import TrialOrder, TrialPlan
 
@@ -45,7 +46,8 @@ class Progress:
     launched: int
     precise: int
     configs: int
-    running: tuple[str, ...] = ()
+    notice: str = ""
+    """What a person should know of the launch that ended last."""
 
 
 class Recorder:
@@ -63,6 +65,7 @@ class Recorder:
         self.candidates = {candidate.effective: candidate for candidate in candidates}
         self.loads = [str(load) for load in plan.study.workload.loads]
         self.passes = read_passes(folder / "passes.jsonl")
+        self.swaps = HotSwaps(plan, candidates, ordered=True)
         self.running: dict[str, SpeculationConfig] = {}
         self._begun = 0
 
@@ -97,13 +100,17 @@ class Recorder:
         """
         until = time.monotonic() + goal.seconds
         lost = 0
+        left = self._round(goal).configs
+        self.swaps.expect(left, len(left))
         while True:
-            while time.monotonic() < until and self.servers.idle() and self._start(goal):
+            while time.monotonic() < until and (idle := self.servers.idle()) and self._start(goal, idle[0]):
                 pass
             if not self.running:
                 return self.progress(goal)
             for tag, result in self.servers.wait(1.0):
-                lost = 0 if self._take(self.running.pop(tag), result.record, goal) else lost + 1
+                config = self.running.pop(tag)
+                self.swaps.ended(result.server, config, result.kept)
+                lost = 0 if self._take(config, result.record, goal) else lost + 1
                 if lost >= MOST_LOST:
                     why = result.record.failure.message if result.record.failure else ""
                     raise SweeperError(f"{lost} launches in a row were lost, the last: {why}")
@@ -123,20 +130,26 @@ class Recorder:
         done = pass_from(len(self.passes), config, record)
         append_pass(self.folder / "passes.jsonl", done)
         self.passes.append(done)
-        self.tell(done, self.progress(goal))
+        self.tell(done, replace(self.progress(goal), notice=self.swaps.saw(record)))
         return True
 
-    def _start(self, goal: Goal) -> bool:
-        config = next_config(
+    def _round(self, goal: Goal) -> Round:
+        return this_round(
             self.passes, list(self.candidates), list(self.running.values()), goal.half_width, self.loads
         )
+
+    def _start(self, goal: Goal, server: str) -> bool:
+        """Begin the next launch, or hot swap, on an idle server; False where nothing is left."""
+        config = self._round(goal).next(self.swaps.near(server, lambda: self._round(goal).configs))
         if config is None:
             return False
         self._begun += 1
         tag = f"pass-{len(self.passes):05d}-{self._begun}"
-        candidate = self.candidates.get(config, NO_CANDIDATE)
         self.running[tag] = config
-        self.servers.start(tag, TrialOrder(candidate, self.plan.study.workload.loads))
+        swap = self.swaps.order(config, server, lambda: self._round(goal).configs, None)
+        candidate = self.candidates.get(config, NO_CANDIDATE)
+        order = TrialOrder(candidate, self.plan.study.workload.loads, hot_swap=swap)
+        self.servers.start(tag, order, server)
         return True
 
     def progress(self, goal: Goal) -> Progress:
@@ -153,7 +166,6 @@ class Recorder:
             len(launched),
             precise,
             len(self.candidates),
-            tuple(str(config) for config in self.running.values()),
         )
 
     def landscape(self, about: str) -> Landscape | None:

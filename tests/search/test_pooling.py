@@ -7,7 +7,7 @@ import pytest
 
 from sweeper.records import FailureClass
 from sweeper.search.passes import BASELINE_EVERY, Pass, PassPoint, append_pass, read_passes
-from sweeper.search.pooling import entry, moods, next_config, together
+from sweeper.search.pooling import entry, moods, this_round, together
 from sweeper.speculation import NO_SPECULATION, SpeculationConfig
 
 A, B = (SpeculationConfig("EAGLE3", "a", steps, 1, steps + 1) for steps in (1, 3))
@@ -59,7 +59,7 @@ def test_every_config_is_launched_once_before_any_is_launched_again() -> None:
     configs = [SpeculationConfig("EAGLE3", "a", steps, 1, steps + 1) for steps in range(1, 8)]
     passes: list[Pass] = []
     while len(passes) < 2 * BASELINE_EVERY:
-        config = next_config(passes, configs, [], 0.001, ["c=1"])
+        config = this_round(passes, configs, [], 0.001, ["c=1"]).next()
         assert config is not None
         passes.append(launch(len(passes), config, 100))
     assert [p.config for p in passes[::BASELINE_EVERY]] == [NO_SPECULATION] * 2
@@ -70,14 +70,24 @@ def test_every_config_is_launched_once_before_any_is_launched_again() -> None:
 
 def test_what_is_known_well_enough_or_fails_is_launched_no_more() -> None:
     passes = [launch(0, NO_SPECULATION, 50), launch(1, A, 100, 0.01)]
-    assert next_config(passes, [A, B], [], 0.02, ["c=1"]) == B
+    assert this_round(passes, [A, B], [], 0.02, ["c=1"]).next() == B
     passes.append(Pass(2, B, 5.0, 0.0, {}, FailureClass.OOM_RUNTIME))
-    assert next_config(passes, [A, B], [], 0.02, ["c=1"]) is None
-    assert next_config(passes, [A, B], [], 0.005, ["c=1"]) == A
+    assert this_round(passes, [A, B], [], 0.02, ["c=1"]).next() is None
+    assert this_round(passes, [A, B], [], 0.005, ["c=1"]).next() == A
+
+
+def test_what_a_running_server_can_take_comes_first_and_puts_the_baseline_off() -> None:
+    passes = [launch(number, NO_SPECULATION if not number else A, 50) for number in range(BASELINE_EVERY)]
+    round_ = this_round(passes, [A, B], [], 0.001, ["c=1"])
+    assert round_.next() == NO_SPECULATION
+    assert round_.next(near=[B]) == B
+    put_off = [*passes, launch(BASELINE_EVERY, B, 50)]
+    assert this_round(put_off, [A, B], [], 0.001, ["c=1"]).next() == NO_SPECULATION
+    assert this_round(put_off, [A, B], [NO_SPECULATION], 0.001, ["c=1"]).next() == B
 
 
 def test_passes_are_read_back_but_for_a_half_written_one(tmp_path: Path) -> None:
-    passes = [launch(0, A, 100), Pass(1, B, 5.0, 0.0, {}, FailureClass.OOM_RUNTIME, "now")]
+    passes = [launch(0, A, 100), Pass(1, B, 5.0, 0.0, {}, FailureClass.OOM_RUNTIME, "now", launched=False)]
     for done in passes:
         append_pass(tmp_path / "passes.jsonl", done)
     with (tmp_path / "passes.jsonl").open("a") as file:

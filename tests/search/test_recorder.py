@@ -1,6 +1,7 @@
 """The recorder's launches, on servers that say what the test wants."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,9 @@ import numpy as np
 import pytest
 
 from sweeper.config import StudyConfig
+from sweeper.drafts.preflight.findings import DraftReport
 from sweeper.errors import SweeperError
-from sweeper.records import FailureClass, Hardware, TrialRecord, TrialResult, TrialState
+from sweeper.records import FailureClass, Hardware, HotSwap, SwapOutcome, TrialRecord, TrialResult, TrialState
 from sweeper.search.landscape import Entry, Landscape, Point
 from sweeper.search.passes import Pass
 from sweeper.search.recorder import MOST_LOST, Goal, Recorder
@@ -51,6 +53,7 @@ class Scripted:
     def __init__(self, says: Says) -> None:
         self.says = says
         self.launched: list[SpeculationConfig] = []
+        self.swapped: list[SpeculationConfig] = []
         self.ended: list[tuple[str, TrialResult]] = []
 
     def hardware(self, kind: str = "") -> Hardware:
@@ -60,8 +63,13 @@ class Scripted:
         return [] if self.ended else ["one"]
 
     def start(self, tag: str, order: TrialOrder, on: str | None = None) -> None:
-        self.launched.append(order.candidate.effective)
-        self.ended = [(tag, TrialResult(self.says(order.candidate.effective)))]
+        config, wish = order.candidate.effective, order.hot_swap
+        record = self.says(config)
+        if wish.take:
+            outcome = SwapOutcome.PROVEN if wish.prove else SwapOutcome.MEASURED
+            record = replace(record, hot_swap=HotSwap("a", 1.0, outcome, 2.0, 2.0), start_s=1.0)
+        (self.launched if record.launched else self.swapped).append(config)
+        self.ended = [(tag, TrialResult(record, server="one", kept=wish.keep))]
 
     def wait(self, timeout_s: float) -> list[tuple[str, TrialResult]]:
         ended, self.ended = self.ended, []
@@ -71,12 +79,15 @@ class Scripted:
         raise NotImplementedError(name)
 
 
-def recorder(study: StudyConfig, folder: Path, says: Says) -> tuple[Recorder, Scripted, list[Pass]]:
+def recorder(
+    study: StudyConfig, folder: Path, says: Says, reports: Sequence[DraftReport] = ()
+) -> tuple[Recorder, Scripted, list[Pass]]:
     servers, told = Scripted(says), []
     plan = TrialPlan(
         study,
         EngineSetup("0.5.23", pins=shared_pins(study, "0.5.23")),
         plan_prompts(study, read_conversations(study)),
+        tuple(reports),
     )
     candidates = enumerate_space(study.space).candidates
     made = Recorder(plan, candidates, servers, folder, lambda done, _: told.append(done))
@@ -148,3 +159,30 @@ def test_launches_under_other_settings_are_not_mixed(study: StudyConfig, tmp_pat
     other = study.model_copy(update={"measurement": measurement})
     with pytest.raises(SweeperError, match=r"made under other settings \(measurement\)"):
         recorder(other, tmp_path, ran)[0].require_same_settings()
+
+
+def test_checkpoints_of_one_draft_share_a_launch_and_its_costs_are_the_launchs(
+    study: StudyConfig, tmp_path: Path
+) -> None:
+    """Two drafts of one family; the first swap of each recording is proven by a launch."""
+    search = study.search.model_copy(update={"hot_swap": "auto"})
+    drafts = dict.fromkeys("abc", study.space.drafts["a"])
+    grid = study.space.grids[0].model_copy(update={"drafts": None})
+    space = study.space.model_copy(update={"drafts": drafts, "grids": (grid,)})
+    several = study.model_copy(update={"search": search, "space": space})
+    family = [DraftReport(name, "EAGLE3", name, "EAGLE3", family="one") for name in drafts]
+    made, servers, told = recorder(several, tmp_path, ran, family)
+    progress = made.record(Goal(0.05))
+    configs = [c for c in servers.launched if c != NO_SPECULATION]
+    numbers = {replace(c, draft="") for c in made.candidates}
+    assert progress.precise == len(made.candidates) == 3 * len(numbers)
+    assert len(configs) == len(numbers) + 1
+    assert len(servers.swapped) == 2 * len(numbers) - 1
+    together = [replace(done.config, draft="") for done in told if done.config != NO_SPECULATION]
+    assert together == [numbers_ for first in together[::3] for numbers_ in [first] * 3]
+    assert [done.config for done in told if done.launched] == servers.launched
+    landscape = made.landscape("of a test")
+    assert landscape is not None
+    assert {entry.start_s for entry in landscape.entries if entry.config in servers.swapped} == {
+        round(float(np.mean([done.start_s for done in told if done.launched])), 1)
+    }
