@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky
 from scipy.special import ndtr
@@ -25,17 +27,36 @@ def expected_gain(mean: Array, variance: Array, best: float) -> Array:
     return np.maximum(gain, 0.0)
 
 
+def expected_gain_beside(
+    mean: Array, covariance: Array, running: Sequence[int], best: float, seed: int = 0
+) -> Array:
+    """The same over what is ``running``, too, which may turn out better [candidates].
+
+    By sampling the joint distribution, so that a candidate whose luck is theirs gains little; ``mean`` [candidates],
+    ``covariance`` [candidates, candidates].
+    """
+    draws = _draws(mean, covariance, seed)
+    there = np.maximum(best, draws[:, list(running)].max(axis=1, initial=-np.inf))
+    gain: Array = np.expm1(np.maximum(draws - there[:, None], 0.0)).mean(axis=0)
+    return gain
+
+
 def probability_near_best(mean: Array, covariance: Array, chosen: int | None, seed: int = 0) -> float:
     """That ``chosen`` (None: no speculation, whose logarithm is 0) is within NEAR_BEST of the best of all.
 
     By sampling the joint distribution; ``mean`` [candidates], ``covariance`` [candidates, candidates].
     """
-    root = _root(covariance)
-    half = np.random.default_rng(seed).standard_normal((SAMPLES // 2, len(mean)))
-    draws = mean + np.concatenate([half, -half]) @ root.T  # antithetic: half of the sampling error goes
+    draws = _draws(mean, covariance, seed)
     best = np.maximum(draws.max(axis=1, initial=-np.inf), 0.0)
     ours = draws[:, chosen] if chosen is not None else np.zeros(SAMPLES)
     return float(np.mean(ours >= best + np.log1p(-NEAR_BEST)))
+
+
+def _draws(mean: Array, covariance: Array, seed: int) -> Array:
+    """[SAMPLES, candidates], antithetic: half of the sampling error goes."""
+    half = np.random.default_rng(seed).standard_normal((SAMPLES // 2, len(mean)))
+    draws: Array = mean + np.concatenate([half, -half]) @ _root(covariance).T
+    return draws
 
 
 def _root(covariance: Array) -> Array:

@@ -12,7 +12,7 @@ which costs less: without such servers, a resumed study goes on as it would have
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,9 +24,9 @@ from sweeper.records import Load
 from sweeper.search.avoidance import chance_to_run
 from sweeper.search.candidates import CandidateSampler
 from sweeper.search.evidence import Evidence, EvidenceReader, telling
-from sweeper.search.gain import expected_gain, probability_near_best
+from sweeper.search.gain import expected_gain, expected_gain_beside, probability_near_best
 from sweeper.search.hints import NOTHING, Hints
-from sweeper.search.outcome import LEAST_ERROR, Outcome
+from sweeper.search.outcome import Outcome
 from sweeper.search.prospect import Prospect
 from sweeper.search.rows import Table
 from sweeper.search.speed_model import SpeedModel, is_chain
@@ -78,8 +78,7 @@ class StructuralSampler(CandidateSampler):
         left = [self._index[candidate.effective] for candidate in remaining]
         if not evidence.outcomes and not evidence.running and not evidence.faults:
             return self.candidates[self._opening(left)]
-        model, seen = self._believing(evidence)
-        scores = self._scores(model, seen, evidence)
+        scores = self._scores(self.model(evidence.outcomes), evidence)
         for config, share in self.near.items():
             scores[self._index[config]] /= share
         return self.candidates[max(left, key=lambda i: (scores[i], self._turn[i]))]
@@ -102,7 +101,7 @@ class StructuralSampler(CandidateSampler):
     def _gain(self, evidence: Evidence, left: list[int]) -> float:
         """The largest expected gain of the launches that are left."""
         model = self.model(evidence.outcomes)
-        scores = self._scores(model, [o.config for o in evidence.outcomes], evidence)
+        scores = self._scores(model, evidence)
         return float(max(scores[left], default=0.0))
 
     def _open(self, study: Study) -> list[int]:
@@ -145,32 +144,31 @@ class StructuralSampler(CandidateSampler):
             key=lambda i: (self.configs[i].num_steps, mean[i], self._turn[i]),
         )
 
-    def _believing(self, evidence: Evidence) -> tuple[SpeedModel, list[SpeculationConfig]]:
-        """The model as if what runs had come out as expected (kriging believer, Ginsbourger et al. 2010)."""
-        model = self.model(evidence.outcomes)
-        running = [config for config in evidence.running if config in self._index]
-        seen = [o.config for o in evidence.outcomes]
-        if not running:
-            return model, seen
-        beliefs = [self._belief(model, config) for config in running]
-        believing = SpeedModel(self._table, (*model.outcomes, *beliefs), model.hints)
-        return believing, [*seen, *running]
-
-    def _belief(self, model: SpeedModel, config: SpeculationConfig) -> Outcome:
-        i = self._index[config]
-        return Outcome(config, float(model.log_length[i]), LEAST_ERROR, float(model.mean[i]), 2 * LEAST_ERROR)
-
-    def _scores(self, model: SpeedModel, seen: Sequence[SpeculationConfig], evidence: Evidence) -> Array:
-        """Expected gain [candidates] over the best of ``seen`` and over no speculation, if they run at all."""
-        there = [model.mean[self._index[config]] for config in seen if config in self._index]
-        gain = expected_gain(model.mean, model.variance, max([0.0, *there]))
+    def _scores(self, model: SpeedModel, evidence: Evidence) -> Array:
+        """Expected gain [candidates] over the best known, what runs, and no speculation, if they run at all."""
         ran = [o.config for o in evidence.outcomes]
+        best = max([0.0, *(model.mean[self._index[config]] for config in ran if config in self._index)])
+        running = [self._index[config] for config in evidence.running if config in self._index]
+        gain = (
+            self._beside(model, running, best) if running else expected_gain(model.mean, model.variance, best)
+        )
         return gain * chance_to_run(self.configs, ran, evidence.faults)
 
-    def _near_best(self, model: SpeedModel, best: SpeculationConfig | None) -> float:
+    def _beside(self, model: SpeedModel, running: list[int], best: float) -> Array:
+        """Expected gain beside what runs [candidates], of the most promising ones; 0 for the others."""
+        rivals = self._rivals(model, set(running))
+        covariance = np.asarray(sum(model.covariances([*running, *rivals])))
+        chosen = [*running, *rivals]
+        gain = np.zeros(len(self.configs))
+        gain[chosen] = expected_gain_beside(model.mean[chosen], covariance, range(len(running)), best)
+        return gain
+
+    def _rivals(self, model: SpeedModel, besides: Container[int]) -> list[int]:
         hopes = model.mean + 2 * np.sqrt(model.variance)
-        own = None if best is None else self._index[best]
-        rivals = [int(i) for i in np.argsort(-hopes)[:RIVALS] if i != own]
-        chosen = [*([] if own is None else [own]), *rivals]
+        return [int(i) for i in np.argsort(-hopes) if i not in besides][:RIVALS]
+
+    def _near_best(self, model: SpeedModel, best: SpeculationConfig | None) -> float:
+        own = [] if best is None else [self._index[best]]
+        chosen = [*own, *self._rivals(model, own)]
         covariance = sum(model.covariances(chosen))
-        return probability_near_best(model.mean[chosen], np.asarray(covariance), None if own is None else 0)
+        return probability_near_best(model.mean[chosen], np.asarray(covariance), 0 if own else None)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sweeper.search.gain import expected_gain, probability_near_best
+from sweeper.search.gain import expected_gain, expected_gain_beside, probability_near_best
 
 
 def test_a_candidate_that_is_expected_to_equal_the_best_gains_by_its_uncertainty() -> None:
@@ -34,3 +34,18 @@ def test_no_speculation_is_the_best_where_nothing_can_beat_it() -> None:
 def test_candidates_that_hang_together_need_no_full_rank() -> None:
     """All move as one, and only no speculation can be better: P(Z > ln(0.98)/0.2 = -0.101) = 0.540."""
     assert probability_near_best(np.zeros(3), np.ones((3, 3)) * 0.04, 1) == pytest.approx(0.54, abs=0.03)
+
+
+def test_beside_a_launch_that_is_known_nothing_changes() -> None:
+    mean, best = np.log([1.1, 1.3, 1.25]), np.log(1.2)
+    covariance = np.diag([1e-12, 0.01, 0.04])
+    alone = expected_gain(mean, np.diag(covariance), best)
+    assert expected_gain_beside(mean, covariance, [0], best) == pytest.approx(alone, abs=0.005)
+
+
+def test_beside_its_own_twin_a_candidate_gains_nothing_and_an_independent_one_does() -> None:
+    """The third is N(0, 0.2²) over the larger of 0 and the first's N(0, 0.2²); by quadrature 0.0640."""
+    covariance = 0.04 * np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    gain = expected_gain_beside(np.zeros(3), covariance, [0], 0.0)
+    assert gain[:2] == pytest.approx(0, abs=1e-3)
+    assert gain[2] == pytest.approx(0.064, abs=0.005)
