@@ -16,6 +16,9 @@ CAUSES = {"CRASH": (SERVER,), "LOST": (ACTOR, RAYLET)}
 SLACK = timedelta(seconds=2)
 """Between a kill and the moment at which it is noted."""
 
+STARTING = timedelta(seconds=5)
+"""How long an actor has no server of its trial at first: it ends the one before, which it had kept, and launches."""
+
 
 def problems(seen: Evidence) -> list[str]:
     """Everything that is wrong, in words; empty: nothing is."""
@@ -57,15 +60,26 @@ def every_failure_has_its_cause(seen: Evidence) -> Iterator[str]:
 
 
 def _explained(trial: TrialSeen, seen: Evidence) -> bool:
-    """Somebody killed what the class stands for while the trial ran, and as often as it was retried."""
-    hits = [
-        strike
-        for strike in seen.strikes
-        if trial.config in strike.configs and strike.victim in CAUSES.get(trial.failure, ())
+    """Somebody killed what the class stands for, while each attempt ran that failed like this."""
+    attempts = [
+        other for other in seen.trials if other.config == trial.config and other.failure == trial.failure
     ]
-    ended = trial.ended or trial.began
-    during = any(trial.began - SLACK <= strike.at <= ended + SLACK for strike in hits)
-    return during and len(hits) >= (MAX_ATTEMPTS if trial.failure == "LOST" else 1)
+    least = MAX_ATTEMPTS if trial.failure == "LOST" else 1
+    return len(attempts) >= least and all(_struck(attempt, seen) for attempt in attempts)
+
+
+def _struck(attempt: TrialSeen, seen: Evidence) -> bool:
+    """Its server died of a kill; or its actor did before there was a server of its own."""
+    ended = attempt.ended or attempt.began
+    return any(
+        strike.victim in CAUSES.get(attempt.failure, ())
+        and attempt.began - SLACK <= strike.at <= ended + SLACK
+        and (
+            attempt.config in strike.configs
+            or (attempt.failure == "LOST" and strike.at <= attempt.began + STARTING)
+        )
+        for strike in seen.strikes
+    )
 
 
 def no_result_is_lost(seen: Evidence) -> Iterator[str]:

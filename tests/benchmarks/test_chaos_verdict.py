@@ -53,6 +53,11 @@ def test_a_sound_ending_has_no_problem() -> None:
     assert problems(SOUND) == []
 
 
+def test_an_actor_may_die_before_it_has_launched_its_trials_server() -> None:
+    early = Strike(at(22), ACTOR, ("kept from the trial before",))
+    assert problems(replace(SOUND, strikes=(early, *SOUND.strikes[:1], *SOUND.strikes[2:]))) == []
+
+
 @pytest.mark.parametrize(
     ("mutated", "said"),
     [
@@ -70,6 +75,12 @@ def test_a_sound_ending_has_no_problem() -> None:
         (replace(SOUND, strikes=SOUND.strikes[1:]), "trial 1 (killed) failed as CRASH"),
         (
             replace(SOUND, strikes=SOUND.strikes[:1] + SOUND.strikes[2:]),
+            "trial 3 (lost twice) failed as LOST",
+        ),
+        (
+            replace(
+                SOUND, strikes=(Strike(at(27), ACTOR, ("other",)), *SOUND.strikes[:1], *SOUND.strikes[2:])
+            ),
             "trial 3 (lost twice) failed as LOST",
         ),
         (
