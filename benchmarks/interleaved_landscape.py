@@ -7,9 +7,11 @@ launches one after the other would need days to tell configs apart by 2 %. Needs
 
 Every lap goes over all servers and loads in a new order, with other prompts. Each visit is a line of DIR/visits.jsonl;
 running it again launches the servers anew and goes on. ln rate of a visit = its config's + the machine's mood then (an
-Ornstein-Uhlenbeck process) + the prompts of that lap + that launch of the server + what is left, and all but the first
-are random effects whose sizes are estimated (restricted maximum likelihood). DIR/landscape.json holds the rates; their
-half-widths are those against the mean of all configs, since only comparisons count.
+Ornstein-Uhlenbeck process) + the prompts of that lap, for servers that speculate + that launch of the server + what is
+left, and all but the first are random effects whose sizes are estimated (restricted maximum likelihood). How launches
+differ shows from the second run on; the half-widths of a single one are that launch's. DIR/landscape.json holds the
+rates of all configs that run (one that does not ends the recording); half-widths are those against the mean of all
+configs, since only comparisons count, and ``scatter`` is that of visits, mood and launch included.
 """
 
 from __future__ import annotations
@@ -175,7 +177,8 @@ def pooled(visits: Sequence[Visit]) -> Pooled:
     y = np.log([v.rate for v in visits])
     at = np.array([v.at_s for v in visits])
     apart = np.abs(at[:, None] - at[None, :])
-    laps = _same([(v.lap, v.load) for v in visits])
+    speculates = np.array([v.config != str(NO_SPECULATION) for v in visits], float)
+    laps = _same([(v.lap, v.load) for v in visits]) * np.outer(speculates, speculates)
     launches = _same([(v.launch, v.config) for v in visits])
     several = len({v.launch for v in visits}) > 1
 
@@ -220,7 +223,8 @@ def _same(labels: Sequence[object]) -> Array:
 
 def landscape(study: StudyConfig, configs: Sequence[SpeculationConfig], visits: Sequence[Visit]) -> Landscape:
     found = pooled(visits)
-    scatter = math.hypot(found.effects["mood"], found.effects["rest"])
+    launch = found.effects["launch"]
+    scatter = math.hypot(found.effects["mood"], found.effects["rest"], 0.0 if math.isnan(launch) else launch)
 
     def points(config: SpeculationConfig) -> dict[str, Point]:
         result = {}
@@ -247,6 +251,7 @@ def landscape(study: StudyConfig, configs: Sequence[SpeculationConfig], visits: 
                 num_steps=config.num_steps,
                 topk=config.topk,
                 num_draft_tokens=config.num_draft_tokens,
+                options=config.options,
                 start_s=round(float(np.mean([v.start_s for v in own])), 1),
                 measure_s=round(sum(v.seconds for v in own) / len({v.lap for v in own}), 1),
                 points=points(config),
@@ -281,9 +286,12 @@ def main() -> None:
     path = asked.out / "visits.jsonl"
     if asked.minutes:
         record(study, [c for c in configs if re.search(asked.only, str(c))], path, asked.minutes)
+    loads = {str(load) for load in study.workload.loads}
     visits = read(path)
-    seen = {v.config for v in visits}
-    made = landscape(study, [c for c in configs if str(c) in seen], visits)
+    whole = {v.config for v in visits if {w.load for w in visits if w.config == v.config} == loads}
+    if str(NO_SPECULATION) not in whole:
+        parser.error("the plain server was not measured at every load yet; give it more --minutes")
+    made = landscape(study, [c for c in configs if str(c) in whole], [v for v in visits if v.config in whole])
     write_landscape(made, asked.out / "landscape.json")
     print(made.about)
     for load in made.baseline:

@@ -59,7 +59,10 @@ class CheckReport(_Model):
     launches: int = Field(
         description="servers a run would start, the baseline not counted, nor drafts with an error in preflight"
     )
-    confirming: int = Field(description="further launches that measure the finalists and the baseline again")
+    confirming: int = Field(
+        description="further launches that measure the finalists and the baseline again, at least"
+    )
+    most_confirming: int = Field(description="at most, where these leave open whether speculation pays")
     prompts: int = Field(description="requests measured per launch, at least")
     most_prompts: int | None = Field(
         description="requests measured per launch, at most: where a rate stays uncertain; null: not rendered here"
@@ -146,6 +149,8 @@ def check_study(config: StudyConfig) -> CheckReport:
     warnings += _about_prior_knowledge(config, space)
     reports = preflight(config, setup, space.candidates)
     left = len(space.candidates) - len(failing(reports, [c.effective for c in space.candidates]))
+    asked = config.confirmation
+    together = 1 + min(asked.finalists, left)
     command = launch_command(config, space.candidates[0].requested, setup, Address(30000, "KEY"))
     warnings += [w for w in (warning_about(setup.version), raw_warning(config, conversations)) if w]
     return CheckReport(
@@ -161,7 +166,8 @@ def check_study(config: StudyConfig) -> CheckReport:
             CheckedMerge(requested=m.requested, effective=m.effective, rule=m.rule) for m in space.merges
         ],
         rejections=[CheckedRejection(requested=r.requested, rule=r.rule) for r in space.rejections],
-        confirming=config.confirmation.repeats * (1 + min(config.confirmation.finalists, left)),
+        confirming=together * asked.repeats,
+        most_confirming=together * (max(asked.repeats, asked.most_repeats) if asked.repeats else 0),
         launches=min(config.search.max_trials or left, left),
         preflight=list(reports),
         prompts=sum(config.measurement.least_requests(load) for load in config.workload.loads),

@@ -447,6 +447,11 @@ class Confirmation(Section):
     repeats: int = Field(
         2, ge=0, description="launches of each finalist and of the baseline; 0: no confirmation"
     )
+    most_repeats: int = Field(
+        4,
+        ge=0,
+        description="as many launches instead, while a finalist looks faster than no speculation and none surely is",
+    )
     objective_only: bool = Field(False, description="measure the objective loads only, not all of them")
     tie: float = Field(
         0.01, ge=0, lt=1, description="within this share of the best, the cheapest config wins"

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 
-from benchmarks.chaos.evidence import ACTOR, RAYLET, SERVER, Evidence, TrialSeen
+from benchmarks.chaos.evidence import ACTOR, RAYLET, SERVER, Evidence, Strike, TrialSeen
 from sweeper.study.ending import MAX_ATTEMPTS
 
 COMPLETE, FAIL = "COMPLETE", "FAIL"
@@ -76,10 +76,21 @@ def _struck(attempt: TrialSeen, seen: Evidence) -> bool:
         and attempt.began - SLACK <= strike.at <= ended + SLACK
         and (
             attempt.config in strike.configs
-            or (attempt.failure == "LOST" and strike.at <= attempt.began + STARTING)
+            or (attempt.failure == "LOST" and _at_its_start(strike, attempt, seen))
         )
         for strike in seen.strikes
     )
+
+
+def _at_its_start(strike: Strike, attempt: TrialSeen, seen: Evidence) -> bool:
+    """Whether it may have hit the actor of an attempt that had no server yet: not if that ran another trial's."""
+    elsewhere = strike.victim == ACTOR and any(
+        other.number != attempt.number
+        and other.config in strike.configs
+        and other.began <= strike.at <= (other.ended or other.began)
+        for other in seen.trials
+    )
+    return strike.at <= attempt.began + STARTING and not elsewhere
 
 
 def no_result_is_lost(seen: Evidence) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from sweeper.analysis.intervals import LogEstimate, geometric_mean, pooled, scatter
@@ -60,6 +60,14 @@ def confirmed_speedups(rounds: Sequence[ConfirmationRound]) -> dict[int, dict[Lo
         for trial, repeats in by_trial.items():
             confirmed[trial][load] = pooled(repeats, between)
     return confirmed
+
+
+def left_open(rounds: Sequence[ConfirmationRound], trials: Collection[int], loads: Sequence[Load]) -> bool:
+    """Whether one of the trials looks faster than no speculation after these rounds, and none surely is."""
+    found = confirmed_speedups(rounds)
+    intervals = [over_objective(found.get(trial, {}), loads) for trial in trials]
+    known = [interval for interval in intervals if interval]
+    return any(i.value > 1 for i in known) and not any(i.low > 1 for i in known)
 
 
 def over_objective(speedups: Speedups | Mapping[Load, LogEstimate], loads: Sequence[Load]) -> Interval | None:

@@ -132,9 +132,11 @@ def _print_check(report: CheckReport) -> None:
             "attention backend, page size, memory share", "", "at the start, on the servers' own node"
         )
     console.print(pins)
+    least, most = report.confirming, report.most_confirming
+    several = f"{least} to {most}" if most > least else f"{least}"
     console.print(
         f"{report.launches} launches and the baseline, {report.prompts} to {report.most_prompts or '?'} requests each; "
-        f"then {report.confirming} launches to confirm; SGLang {report.engine_version}",
+        f"then {several} launches to confirm; SGLang {report.engine_version}",
         highlight=False,
     )
     for note in report.prompt_notes:

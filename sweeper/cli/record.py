@@ -38,9 +38,9 @@ def record(
 ) -> None:
     """Launch every config of a study until each rate is known well: a landscape, on which searches can be compared.
 
-    All configs are launched once before any is launched again, in another order each time, and after every seventh the
-    server without speculation, which shows the machine's moods so that they can be taken out. Checkpoints of one draft
-    are measured one after the other on one launch (search.hot_swap; docs/search.md). Every measurement is kept in
+    All configs are measured once before any is measured again, in another order each time, and once in every eight
+    times the server without speculation, which shows the machine's moods so that they can be taken out. Checkpoints of
+    one draft share a launch (search.hot_swap; docs/search.md). Every measurement is kept in
     RUNS_DIR/STUDY.record/passes.jsonl as soon as it ends: Ctrl-C or --max-minutes stops, the same command goes on. The
     landscape is written at every stop and holds what is known so far, with its half-widths.
 
@@ -62,7 +62,7 @@ def record(
 def _record(file: Path, out: Path | None, goal: Goal, ray_address: str | None) -> None:
     from actors.cluster import cluster, draft_reports, trial_plan
     from actors.pool import ServerPool
-    from sweeper.drafts.preflight import preflight, require_one_left
+    from sweeper.drafts.preflight import preflight
     from sweeper.driver.drives import inside_job, run_path
     from sweeper.driver.holder import Holder
     from sweeper.driver.lock_file import locked, run_lock
@@ -80,7 +80,6 @@ def _record(file: Path, out: Path | None, goal: Goal, ray_address: str | None) -
         space = usable_space(config, plan.setup)
         looked_at = draft_reports if ray_address else preflight
         plan = replace(plan, preflight=looked_at(config, plan.setup, space.candidates))
-        require_one_left(plan.preflight, space.candidates)
         with ServerPool(plan) as servers:
             recorder = Recorder(plan, space.candidates, servers, folder, _tell)
             recorder.require_same_settings()

@@ -89,16 +89,18 @@ def together(passes: Sequence[Pass], load: str) -> dict[SpeculationConfig, Toget
 class Round:
     """What is still to be launched before any config is launched again, in the order of this round.
 
-    ``baseline``: the plain server comes first, unless a running server can go on with other weights.
+    ``baseline``: the plain server comes first, unless a running server can go on with other weights and the plain one
+    ``can_wait``.
     """
 
     configs: tuple[SpeculationConfig, ...]
     baseline: bool
+    can_wait: bool = True
 
     def next(self, near: Container[SpeculationConfig] = ()) -> SpeculationConfig | None:
         """What comes next, what a running server is ``near`` to before all else; None where nothing is left."""
         close = next((config for config in self.configs if config in near), None)
-        if close is not None:
+        if close is not None and (self.can_wait or not self.baseline):
             return close
         return NO_SPECULATION if self.baseline else next(iter(self.configs), None)
 
@@ -127,11 +129,12 @@ def this_round(
     random.Random(fewest).shuffle(order)
     place = {config: i for i, config in enumerate(order)}
     configs_of_round = sorted((c for c in left if counts[c] == fewest), key=place.__getitem__)
-    block = (len(passes) + len(running)) // BASELINE_EVERY
+    block, place_in_block = divmod(len(passes) + len(running), BASELINE_EVERY)
     seen = NO_SPECULATION in running or any(
         done.config == NO_SPECULATION and done.block == block for done in passes
     )
-    return Round(tuple(configs_of_round), baseline=bool(left) and not seen)
+    can_wait = place_in_block < BASELINE_EVERY - 1
+    return Round(tuple(configs_of_round), baseline=bool(left) and not seen, can_wait=can_wait)
 
 
 def entry(
@@ -146,7 +149,8 @@ def entry(
     if not own:
         return None
     used = fine or own
-    launches = [done for done in used if done.launched] or [done for done in passes if done.launched] or used
+    others = [done for done in passes if done.launched and done.points and done.config != NO_SPECULATION]
+    launches = [done for done in used if done.launched] or others or used
     return Entry(
         algorithm=config.algorithm,
         draft=config.draft,

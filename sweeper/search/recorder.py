@@ -40,7 +40,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a landscape is: launches made, configs launched at all, and configs that are known well enough."""
+    """How far a landscape is: launches and hot swaps made, configs measured at all, and those known well enough."""
 
     launches: int
     launched: int
@@ -100,8 +100,8 @@ class Recorder:
         """
         until = time.monotonic() + goal.seconds
         lost = 0
-        left = self._round(goal).configs
-        self.swaps.expect(left, len(left))
+        if self._round(goal).configs:  # rounds follow in which everything is measured once more
+            self.swaps.expect(self.candidates, len(self.candidates))
         while True:
             while time.monotonic() < until and (idle := self.servers.idle()) and self._start(goal, idle[0]):
                 pass
@@ -140,13 +140,15 @@ class Recorder:
 
     def _start(self, goal: Goal, server: str) -> bool:
         """Begin the next launch, or hot swap, on an idle server; False where nothing is left."""
-        config = self._round(goal).next(self.swaps.near(server, lambda: self._round(goal).configs))
+        now = self._round(goal)
+        config = now.next(self.swaps.near(server, lambda: now.configs))
         if config is None:
             return False
         self._begun += 1
         tag = f"pass-{len(self.passes):05d}-{self._begun}"
         self.running[tag] = config
-        swap = self.swaps.order(config, server, lambda: self._round(goal).configs, None)
+        # Every round has launches of its own: repeats on one launch would not tell how launches differ.
+        swap = self.swaps.order(config, server, lambda: (c for c in now.configs if c != config), None)
         candidate = self.candidates.get(config, NO_CANDIDATE)
         order = TrialOrder(candidate, self.plan.study.workload.loads, hot_swap=swap)
         self.servers.start(tag, order, server)
@@ -200,9 +202,11 @@ def _rates(
 def write_what_there_is(recorder: Recorder, goal: Goal, path: Path) -> bool:
     """Write the landscape, with how good it is in its own words; False where there is none yet."""
     progress = recorder.progress(goal)
+    swaps = sum(not done.launched for done in recorder.passes)
     about = (
         f"{recorder.plan.study.engine.model}: {progress.launched} of {progress.configs} configs launched, "
-        f"{progress.launches} launches, {progress.precise} configs known within {goal.half_width:.1%} at every load"
+        f"{progress.launches - swaps} launches, {swaps} hot swaps, {progress.precise} configs known within "
+        f"{goal.half_width:.1%} at every load"
     )
     made = recorder.landscape(about)
     if made is None:

@@ -12,7 +12,7 @@ which costs less: without such servers, a resumed study goes on as it would have
 from __future__ import annotations
 
 import random
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -38,7 +38,9 @@ USEFUL = 0.9
 """The first launch is the longest chain that is expected to reach this share of the best chain's speedup."""
 MODELS = 3
 RIVALS = 128
-"""Candidates that the probability of being near the best is computed against: the most promising ones."""
+"""Candidates whose joint distribution is looked at: the most promising ones."""
+UNSAMPLED = 1e-4
+"""Share of its gain, as if nothing ran, that orders what no sample shows to gain anything beside what runs."""
 
 
 class StructuralSampler(CandidateSampler):
@@ -78,7 +80,7 @@ class StructuralSampler(CandidateSampler):
         left = [self._index[candidate.effective] for candidate in remaining]
         if not evidence.outcomes and not evidence.running and not evidence.faults:
             return self.candidates[self._opening(left)]
-        scores = self._scores(self.model(evidence.outcomes), evidence)
+        scores = self._scores(self.model(evidence.outcomes), evidence, left)
         for config, share in self.near.items():
             scores[self._index[config]] /= share
         return self.candidates[max(left, key=lambda i: (scores[i], self._turn[i]))]
@@ -101,7 +103,7 @@ class StructuralSampler(CandidateSampler):
     def _gain(self, evidence: Evidence, left: list[int]) -> float:
         """The largest expected gain of the launches that are left."""
         model = self.model(evidence.outcomes)
-        scores = self._scores(model, evidence)
+        scores = self._scores(model, evidence, left)
         return float(max(scores[left], default=0.0))
 
     def _open(self, study: Study) -> list[int]:
@@ -118,7 +120,7 @@ class StructuralSampler(CandidateSampler):
 
     def prospect(self, study: Study) -> Prospect:
         """From the finished trials alone: what runs now may still surprise."""
-        evidence = self.evidence.read(study)
+        evidence = replace(self.evidence.read(study), running=())
         model = self.model(evidence.outcomes)
         known = {
             o.config: model.mean[self._index[o.config]] for o in evidence.outcomes if o.config in self._index
@@ -144,31 +146,26 @@ class StructuralSampler(CandidateSampler):
             key=lambda i: (self.configs[i].num_steps, mean[i], self._turn[i]),
         )
 
-    def _scores(self, model: SpeedModel, evidence: Evidence) -> Array:
+    def _scores(self, model: SpeedModel, evidence: Evidence, left: Sequence[int]) -> Array:
         """Expected gain [candidates] over the best known, what runs, and no speculation, if they run at all."""
         ran = [o.config for o in evidence.outcomes]
         best = max([0.0, *(model.mean[self._index[config]] for config in ran if config in self._index)])
+        gain = expected_gain(model.mean, model.variance, best)
         running = [self._index[config] for config in evidence.running if config in self._index]
-        gain = (
-            self._beside(model, running, best) if running else expected_gain(model.mean, model.variance, best)
-        )
+        if running:
+            chosen = [*running, *self._rivals(model, left)]
+            covariance = np.asarray(sum(model.covariances(chosen)))
+            gain *= UNSAMPLED
+            gain[chosen] += expected_gain_beside(model.mean[chosen], covariance, range(len(running)), best)
         return gain * chance_to_run(self.configs, ran, evidence.faults)
 
-    def _beside(self, model: SpeedModel, running: list[int], best: float) -> Array:
-        """Expected gain beside what runs [candidates], of the most promising ones; 0 for the others."""
-        rivals = self._rivals(model, set(running))
-        covariance = np.asarray(sum(model.covariances([*running, *rivals])))
-        chosen = [*running, *rivals]
-        gain = np.zeros(len(self.configs))
-        gain[chosen] = expected_gain_beside(model.mean[chosen], covariance, range(len(running)), best)
-        return gain
-
-    def _rivals(self, model: SpeedModel, besides: Container[int]) -> list[int]:
-        hopes = model.mean + 2 * np.sqrt(model.variance)
-        return [int(i) for i in np.argsort(-hopes) if i not in besides][:RIVALS]
+    def _rivals(self, model: SpeedModel, among: Sequence[int]) -> list[int]:
+        hopes = model.mean[among] + 2 * np.sqrt(model.variance[among])
+        return [among[i] for i in np.argsort(-hopes)[:RIVALS]]
 
     def _near_best(self, model: SpeedModel, best: SpeculationConfig | None) -> float:
         own = [] if best is None else [self._index[best]]
-        chosen = [*own, *self._rivals(model, own)]
+        others = [i for i in range(len(self.configs)) if i not in own]
+        chosen = [*own, *self._rivals(model, others)]
         covariance = sum(model.covariances(chosen))
         return probability_near_best(model.mean[chosen], np.asarray(covariance), 0 if own else None)

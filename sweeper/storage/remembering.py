@@ -2,7 +2,8 @@
 
 Optuna reads all unfinished trials again whenever anybody asks for the trials, and keeps every record it has ever read
 as Python objects: with hundreds of servers and thousands of trials that is seconds and gigabytes. Here a trial is read
-once after it was written, and the records of ended trials are kept compressed.
+once after it was written, the records of ended trials are kept compressed, and equal distributions are kept once: that
+of the drafts holds all their names, and would be there for every trial.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import copy
 from collections.abc import Container
 from typing import Any
 
+from optuna.distributions import BaseDistribution, distribution_to_json
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
@@ -34,6 +36,8 @@ class RememberingStorage(PatientStorage):
         self._place: dict[int, tuple[int, int]] = {}
         """Study and number of every trial that is known."""
         self._stale: set[int] = set()
+        self._distributions: dict[str, BaseDistribution] = {}
+        """By what they are in JSON: as dictionary keys, choices 1 and true would be the same."""
 
     def uncertain(self) -> None:
         """An operation was tried again: what the first attempt left is known only to the database."""
@@ -102,12 +106,22 @@ class RememberingStorage(PatientStorage):
     def _load(self, study_id: int) -> None:
         self._stale.clear()
         found: list[FrozenTrial] = self._call("get_all_trials", study_id, deepcopy=False)
-        self._trials[study_id] = [_slim(trial) for trial in found]
+        self._trials[study_id] = [self._slim(trial) for trial in found]
         self._place |= {trial._trial_id: (study_id, trial.number) for trial in found}
 
     def _read(self, trial_id: int) -> FrozenTrial:
         trial: FrozenTrial = self._call("get_trial", trial_id)
-        return _slim(trial)
+        return self._slim(trial)
+
+    def _slim(self, trial: FrozenTrial) -> FrozenTrial:
+        """With its record compressed if it has ended; nobody else holds the object yet."""
+        trial.distributions = {
+            name: self._distributions.setdefault(distribution_to_json(own), own)
+            for name, own in trial.distributions.items()
+        }
+        if trial.state.is_finished():
+            trial.user_attrs = compressed(trial.user_attrs, RECORD)
+        return trial
 
     def _changed(self, trial_id: int) -> None:
         if trial_id in self._place:
@@ -132,13 +146,6 @@ class RememberingStorage(PatientStorage):
     def set_trial_system_attr(self, trial_id: int, *rest: Any, **named: Any) -> None:
         self._changed(trial_id)
         self._call("set_trial_system_attr", trial_id, *rest, **named)
-
-
-def _slim(trial: FrozenTrial) -> FrozenTrial:
-    """An ended trial with its record compressed; nobody else holds the object yet."""
-    if trial.state.is_finished():
-        trial.user_attrs = compressed(trial.user_attrs, RECORD)
-    return trial
 
 
 def remembering(rdb: RDBStorage, patience: Patience, fence: Fence | None) -> BaseStorage:

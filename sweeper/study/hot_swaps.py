@@ -58,7 +58,7 @@ class HotSwaps:
             r.draft: r.family for r in plan.preflight if able and r.algorithm == ALGORITHM and r.family
         }
         self._classes = {c.effective: group for c in candidates if (group := self._class(c.effective))}
-        self._running: dict[str, _Class] = {}
+        self._running: dict[str, SpeculationConfig] = {}
         self._worth: set[str] = set()
         self._proven: set[str] = set()
         self._failed: set[str] = set()
@@ -94,9 +94,8 @@ class HotSwaps:
 
     def ended(self, server: str, config: SpeculationConfig, kept: bool) -> None:
         """A trial is over on a server, which was kept running or not."""
-        group = self._classes.get(config)
-        if kept and group:
-            self._running[server] = group
+        if kept and config in self._classes:
+            self._running[server] = config
         else:
             self._running.pop(server, None)
 
@@ -104,12 +103,19 @@ class HotSwaps:
         self, server: str, left: Callable[[], Iterable[SpeculationConfig]]
     ) -> dict[SpeculationConfig, float]:
         """What is left to measure that a server could take without a launch, and which share of one that costs."""
-        group = self._running.get(server)
-        if group is None or group.family in self._failed:
+        there = self._running.get(server)
+        if there is None or self._classes[there].family in self._failed:
             return {}
         launched, swapped = self._launched_s.value, self._swapped_s.value
         share = min(1.0, swapped / launched) if launched and swapped else UNKNOWN_SHARE
-        return {config: share for config in left() if self._classes.get(config) == group}
+        return {config: share for config in left() if self._siblings(config, there)}
+
+    def _siblings(self, config: SpeculationConfig, there: SpeculationConfig | None) -> bool:
+        """Whether a server that runs ``there`` can take ``config``'s weights: others than its own."""
+        group = self._classes.get(config)
+        return (
+            there is not None and config != there and group is not None and group == self._classes.get(there)
+        )
 
     def order(
         self,
@@ -123,5 +129,5 @@ class HotSwaps:
         if group is None or group.family in self._failed or group.family not in self._worth | self._proven:
             return LAUNCH
         keep = any(self._classes.get(other) == group for other in left())
-        take = self._running.get(server) == group
+        take = self._siblings(config, self._running.get(server))
         return HotSwapOrder(take, take and group.family not in self._proven, keep, floor)

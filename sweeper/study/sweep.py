@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sweeper.analysis.verdict import finalists
+from sweeper.analysis.verdict import finalists, left_open
 from sweeper.baseline import baseline_settings
 from sweeper.errors import SweeperError
 from sweeper.records import Baseline, BaselineCheck
@@ -14,7 +14,7 @@ from sweeper.search.earlier import inform
 from sweeper.search.prospect import keep_prospect
 from sweeper.space import Candidate
 from sweeper.storage.stored_study import OBJECTIVE_LOADS, PROMPT_NOTES
-from sweeper.study.baseline_arm import BaselineArm
+from sweeper.study.baseline_arm import BaselineArm, noise_floor
 from sweeper.study.confirmation import Confirmation
 from sweeper.study.ending import MAX_ATTEMPTS
 from sweeper.study.resume import missing_raw_data, take_up
@@ -22,6 +22,7 @@ from sweeper.study.surroundings import Surroundings
 from sweeper.study.trial_loop import TrialLoop
 from sweeper.study.trial_notes import study_note, write_note
 from sweeper.trial.order import TrialPlan
+from sweeper.trial.quality import lossy
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,20 @@ class Sweep:
         """The finalists, by trial, as long as they were not all measured again often enough."""
         chosen = self._finalists()
         together = [done for done in self.stored.rounds() if chosen.keys() <= done.trials.keys()]
-        return chosen if len(together) < self.config.confirmation.repeats else {}
+        return chosen if len(together) < self._rounds(chosen) else {}
+
+    def _rounds(self, chosen: Collection[int]) -> int:
+        """How often the finalists are to be measured again, as far as the rounds up to now tell."""
+        asked, rounds = self.config.confirmation, self.stored.rounds()
+        floor = noise_floor(self.stored.checks())
+        may_win = [
+            trial
+            for trial in chosen
+            if self.wishes.allow_lossy
+            or not any(lossy(done.trials[trial], floor) for done in rounds if trial in done.trials)
+        ]
+        more = len(rounds) >= asked.repeats and left_open(rounds, may_win, self.config.objective_loads)
+        return max(asked.repeats, asked.most_repeats) if more and asked.repeats else asked.repeats
 
     def _finalists(self) -> dict[int, Candidate]:
         by_config = self.trials.by_config
@@ -141,10 +155,10 @@ class Sweep:
 
     def _confirm(self, baseline: Baseline) -> list[BaselineCheck]:
         """Measure the finalists and the baseline again, in turns; the checks of the baseline on the way."""
-        asked, chosen = self.config.confirmation.repeats, self._unconfirmed()
+        chosen = self._unconfirmed()
 
         def tick(stage: str, left: int) -> None:
-            rounds = asked - len(self.stored.rounds()) - 1
+            rounds = self._rounds(chosen) - len(self.stored.rounds()) - 1
             self.trials.tick(stage, later=left + max(0, rounds) * (1 + len(chosen)))
 
         confirmation = Confirmation(self.plan, self.servers, self.run, tick)
@@ -159,7 +173,7 @@ class Sweep:
                 spoiled += 1
                 continue
             self.stored.add_round(done)
-            self.display.confirmed(done, asked)
+            self.display.confirmed(done, max(done.number, self._rounds(chosen)))
             chosen = self._unconfirmed()
         return seen
 

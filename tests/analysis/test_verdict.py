@@ -2,7 +2,14 @@
 
 from dataclasses import replace
 
-from sweeper.analysis.verdict import Contender, confirmed_speedups, finalists, over_objective, winner
+from sweeper.analysis.verdict import (
+    Contender,
+    confirmed_speedups,
+    finalists,
+    left_open,
+    over_objective,
+    winner,
+)
 from sweeper.records import ConfirmationRound, Interval, Load, TrialRecord, TrialState
 from sweeper.speculation import NO_SPECULATION, SpeculationConfig
 
@@ -57,3 +64,20 @@ def test_a_trial_that_failed_in_a_round_is_not_confirmed() -> None:
     failed = replace(round_of(2, {3: {}}), failures={3: "CRASH: planted"})
     assert confirmed_speedups([round_of(1, {3: {"c=1": (1.3, 0.01, 9)}}), failed]) == {}
     assert over_objective({}, [Load(1)]) is None
+
+
+def test_two_launches_that_differ_leave_it_open_and_the_third_may_settle_it() -> None:
+    """ln 1.4 and ln 1.2, one degree of freedom: 1.296 [0.49, 3.45]. A third of 1.3: 1.297 [1.07, 1.57]."""
+    rounds = [round_of(n, {3: {"c=1": (value, 0.001, 99)}}) for n, value in enumerate([1.4, 1.2, 1.3], 1)]
+    assert left_open(rounds[:2], [3], [Load(1)])
+    assert not left_open(rounds, [3], [Load(1)])
+
+
+def test_what_looks_no_faster_or_surely_is_leaves_nothing_open() -> None:
+    slower = [round_of(n, {3: {"c=1": (value, 0.001, 99)}}) for n, value in enumerate([0.8, 1.0], 1)]
+    assert not left_open(slower, [3], [Load(1)])
+    assert not left_open([round_of(1, {3: {"c=1": (1.3, 0.001, 99)}})], [3], [Load(1)])
+    assert not left_open([], [3], [Load(1)])
+    beside = [round_of(1, {3: {"c=1": (1.3, 0.01, 99)}, 4: {"c=1": (1.01, 0.1, 99)}})]
+    assert left_open(beside, [4], [Load(1)])
+    assert not left_open(beside, [3, 4], [Load(1)])

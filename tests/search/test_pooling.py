@@ -81,6 +81,8 @@ def test_what_a_running_server_can_take_comes_first_and_puts_the_baseline_off() 
     round_ = this_round(passes, [A, B], [], 0.001, ["c=1"])
     assert round_.next() == NO_SPECULATION
     assert round_.next(near=[B]) == B
+    last = [*passes, *(launch(BASELINE_EVERY + n, B, 50) for n in range(BASELINE_EVERY - 1))]
+    assert this_round(last, [A, B], [], 0.001, ["c=1"]).next(near=[A, B]) == NO_SPECULATION
     put_off = [*passes, launch(BASELINE_EVERY, B, 50)]
     assert this_round(put_off, [A, B], [], 0.001, ["c=1"]).next() == NO_SPECULATION
     assert this_round(put_off, [A, B], [NO_SPECULATION], 0.001, ["c=1"]).next() == B

@@ -64,10 +64,11 @@ class Scripted:
 
     def start(self, tag: str, order: TrialOrder, on: str | None = None) -> None:
         config, wish = order.candidate.effective, order.hot_swap
-        record = self.says(config)
+        record = replace(self.says(config), start_s=3.0 if config.speculates else 1.0)
         if wish.take:
             outcome = SwapOutcome.PROVEN if wish.prove else SwapOutcome.MEASURED
-            record = replace(record, hot_swap=HotSwap("a", 1.0, outcome, 2.0, 2.0), start_s=1.0)
+            took = record.start_s if wish.prove else 0.5
+            record = replace(record, hot_swap=HotSwap("a", 0.5, outcome, 2.0, 2.0), start_s=took)
         (self.launched if record.launched else self.swapped).append(config)
         self.ended = [(tag, TrialResult(record, server="one", kept=wish.keep))]
 
@@ -161,17 +162,24 @@ def test_launches_under_other_settings_are_not_mixed(study: StudyConfig, tmp_pat
         recorder(other, tmp_path, ran)[0].require_same_settings()
 
 
-def test_checkpoints_of_one_draft_share_a_launch_and_its_costs_are_the_launchs(
-    study: StudyConfig, tmp_path: Path
-) -> None:
-    """Two drafts of one family; the first swap of each recording is proven by a launch."""
+FAMILY = [DraftReport(name, "EAGLE3", name, "EAGLE3", family="one") for name in "abc"]
+
+
+@pytest.fixture
+def siblings(study: StudyConfig) -> StudyConfig:
+    """The study with three checkpoints of one draft."""
     search = study.search.model_copy(update={"hot_swap": "auto"})
     drafts = dict.fromkeys("abc", study.space.drafts["a"])
     grid = study.space.grids[0].model_copy(update={"drafts": None})
     space = study.space.model_copy(update={"drafts": drafts, "grids": (grid,)})
-    several = study.model_copy(update={"search": search, "space": space})
-    family = [DraftReport(name, "EAGLE3", name, "EAGLE3", family="one") for name in drafts]
-    made, servers, told = recorder(several, tmp_path, ran, family)
+    return study.model_copy(update={"search": search, "space": space})
+
+
+def test_checkpoints_of_one_draft_share_a_launch_and_its_costs_are_the_launchs(
+    siblings: StudyConfig, tmp_path: Path
+) -> None:
+    """The first swap of each recording is proven by a launch."""
+    made, servers, told = recorder(siblings, tmp_path, ran, FAMILY)
     progress = made.record(Goal(0.05))
     configs = [c for c in servers.launched if c != NO_SPECULATION]
     numbers = {replace(c, draft="") for c in made.candidates}
@@ -183,6 +191,24 @@ def test_checkpoints_of_one_draft_share_a_launch_and_its_costs_are_the_launchs(
     assert [done.config for done in told if done.launched] == servers.launched
     landscape = made.landscape("of a test")
     assert landscape is not None
-    assert {entry.start_s for entry in landscape.entries if entry.config in servers.swapped} == {
-        round(float(np.mean([done.start_s for done in told if done.launched])), 1)
-    }
+    assert {entry.start_s for entry in landscape.entries} == {3.0}
+
+
+def test_every_round_has_launches_and_baselines_of_its_own(siblings: StudyConfig, tmp_path: Path) -> None:
+    """A launch of 1 % scatter is known within 2 %, so 1.5 % takes two rounds of two shapes and three checkpoints."""
+    made, servers, told = recorder(siblings, tmp_path, ran, FAMILY)
+    made.record(Goal(0.015))
+    rounds = [[d for d in told if d.config != NO_SPECULATION][at : at + 6] for at in (0, 6)]
+    assert [len({d.config for d in measured}) for measured in rounds] == [6, 6]
+    assert [sum(d.launched for d in measured) for measured in rounds] == [3, 2]  # one of them is the proof
+    assert len(told) == 14
+    assert {d.block for d in told if d.config == NO_SPECULATION} == {0, 1}
+    (tmp_path / "again").mkdir()
+    lines = (tmp_path / "passes.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "again" / "passes.jsonl").write_text(
+        "".join(lines[:6])
+    )  # one config is left of the first round
+    made, servers, told = recorder(siblings, tmp_path / "again", ran, FAMILY)
+    made.record(Goal(0.015))
+    assert len(made.passes) == 14
+    assert servers.swapped

@@ -85,6 +85,17 @@ def test_running_candidates_are_taken_into_account(dense: Landscape) -> None:
     assert {config.topk for config in asked} >= {1, 4}
 
 
+def test_what_gains_nothing_beside_the_running_ones_still_has_an_order(dense: Landscape) -> None:
+    """A server that is up already takes a sibling that is hopeless, if that costs next to nothing."""
+    sampler = sampler_for("structural", dense, [ONE], 0)
+    study = optuna.create_study(sampler=sampler, direction="maximize")
+    study.ask(sampler.space)
+    hopeless = SpeculationConfig("EAGLE3", "s1000", 1, 1, 2)
+    assert hopeless in {candidate.effective for candidate in sampler.remaining(study)}
+    sampler.near = {hopeless: 1e-12}
+    assert config_from(study.ask(sampler.space).params) == hopeless
+
+
 def run_until(study: optuna.Study, landscape: Landscape, launches: int) -> list[SpeculationConfig]:
     """Goes on to that many trials, each with the result that its config always has."""
     entries = {entry.config: entry for entry in landscape.entries}

@@ -116,6 +116,18 @@ def test_long_values_of_ended_trials_are_kept_compressed(made: Made) -> None:
     assert unpacked(kept.user_attrs, "record") == unpacked(theirs()[0].user_attrs, "record") == record
 
 
+def test_equal_distributions_are_kept_once(made: Made) -> None:
+    """True and 1 are equal in Python, and are not the same choice."""
+    _, study, theirs = made
+    for _ in range(3):
+        study.tell(study.ask({**SPACE, "flag": CategoricalDistribution([True, False])}), 1.0)
+    study.tell(study.ask({**SPACE, "number": CategoricalDistribution([1, 0])}), 1.0)
+    found = study.get_trials(deepcopy=False)
+    assert len({id(trial.distributions["draft"]) for trial in found}) == 1
+    assert repr(found[-1].distributions["number"]) == repr(CategoricalDistribution([1, 0]))
+    assert [trial.distributions for trial in found] == [trial.distributions for trial in theirs()]
+
+
 def test_attributes_of_the_study_are_what_was_set_last(made: Made) -> None:
     _, study, _ = made
     assert study.user_attrs == {}
