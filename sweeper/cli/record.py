@@ -97,6 +97,10 @@ def _tell(done: Pass, progress: Progress) -> None:
         tell(progress.notice)
     how = "launch" if done.launched else "hot swap"
     tell(
-        f"{how} {progress.launches}  {done.config}  {rates or done.failure}  "
+        f"{how} {progress.launches}  {done.config}  {rates or _fault(done)}  "
         f"({progress.launched} of {progress.configs} configs launched, {progress.precise} known well enough)"
     )
+
+
+def _fault(done: Pass) -> str:
+    return f"{done.failure.value}: {done.why}" if done.failure else ""

@@ -42,6 +42,8 @@ class Pass:
     failure: FailureClass | None = None
     started_at: str = ""
     launched: bool = True
+    why: str = ""
+    """It failed."""
 
     @property
     def block(self) -> int:
@@ -71,6 +73,7 @@ def pass_from(number: int, config: SpeculationConfig, record: TrialRecord) -> Pa
         failure,
         record.started_at,
         record.launched,
+        record.failure.message if record.failure else "",
     )
 
 
