@@ -1,4 +1,4 @@
-"""``python -m benchmarks.map_picks LANDSCAPE MAP [--launches 3] [--seeds N]``: what a map and three launches find.
+"""``python -m benchmarks.map_picks LANDSCAPE MAP [--scatter 0.01]``: what a map and three launches find.
 
 The map gives every config's accept length before any launch; three launches, chosen by the structural sampler, show
 what a step costs. Which config does the model then hold for the fastest, whether or not it was launched, and how far is
@@ -49,6 +49,19 @@ def pick(
     return chosen, 1 - (speeds[chosen] if chosen else 1.0) / max(1.0, *speeds.values())
 
 
+def scattering(landscape: Landscape, scatter: float) -> Landscape:
+    """The same, with launches that scatter by so much."""
+    entries = [
+        e.model_copy(
+            update={
+                "points": {load: p.model_copy(update={"scatter": scatter}) for load, p in e.points.items()}
+            }
+        )
+        for e in landscape.entries
+    ]
+    return landscape.model_copy(update={"entries": tuple(entries)})
+
+
 def row(landscape: Landscape, load: Load, name: str, hints: Hints, launches: int, seeds: int) -> str:
     found = [pick(landscape, load, hints, launches, seed) for seed in range(seeds)]
     chosen = [str(config or "no speculation") for config, _ in found]
@@ -66,9 +79,12 @@ def main() -> None:
     parser.add_argument("map", type=Path)
     parser.add_argument("--launches", type=int, default=3)
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--scatter", type=float, help="of a launch's rate; default: as in the landscape")
     asked = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     landscape, known = read_landscape(asked.landscape), AcceptanceMap.load(asked.map)
+    if asked.scatter is not None:
+        landscape = scattering(landscape, asked.scatter)
     from_files: Mapping[str, Hints] = {
         "map": from_map(known, [entry.config for entry in landscape.entries]),
         "none": NOTHING,
