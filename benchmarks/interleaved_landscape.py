@@ -12,10 +12,6 @@ left, and all but the first are random effects whose sizes are estimated (restri
 differ shows from the second run on; the half-widths of a single one are that launch's. DIR/landscape.json holds the
 rates of all configs that run (one that does not ends the recording); half-widths are those against the mean of all
 configs, since only comparisons count, and ``scatter`` is that of visits, mood and launch included.
-
-Neighbours on the machine only ever make steps longer. So DIR/quiet.json holds c·A/τ beside it, with τ a low quantile of
-the times between a stream's chunks over all visits, while all streams run: what steps take when nobody interferes,
-prefills left out. Half-widths there come from resampling visits.
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ import random
 import re
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -43,7 +39,7 @@ from sweeper.config import StudyConfig
 from sweeper.load.generator import LoadGenerator, Order
 from sweeper.load.statistics import Expectation, LoadData, load_point
 from sweeper.node.hardware import visible_hardware
-from sweeper.records import Load, RequestRecord
+from sweeper.records import Load
 from sweeper.search.landscape import Entry, Landscape, Point, write_landscape
 from sweeper.server.command import launch_command, launch_environment
 from sweeper.server.prepare import look_up
@@ -57,17 +53,9 @@ REQUESTS = {1: 4, 4: 16, 16: 48}
 """Of one visit, by concurrency; else four times the concurrency."""
 
 
-QUIET = 0.1
-SPAN = 4
-RESAMPLED = 2000
-
-
 @dataclass(frozen=True)
 class Visit:
-    """One load on one server. ``at_s``: Unix time of its middle; ``launch``: which start of all servers.
-
-    ``steps_ms``: times between a stream's chunks, while all streams run.
-    """
+    """One load on one server. ``at_s``: Unix time of its middle; ``launch``: which start of all servers."""
 
     config: str
     load: str
@@ -80,7 +68,6 @@ class Visit:
     step_time_s: float
     histogram: tuple[int, ...]
     start_s: float
-    steps_ms: tuple[float, ...] = ()
 
 
 class Resident:
@@ -124,23 +111,7 @@ class Resident:
             point.step_time_s,
             point.histogram,
             self.start_s,
-            steps_of(requests, load.concurrency),
         )
-
-
-def steps_of(requests: Sequence[RequestRecord], streams: int) -> tuple[float, ...]:
-    """Milliseconds per chunk of a stream, over SPAN of them: one may come late, and the next one with it.
-
-    From when all streams have begun until one has no next prompt.
-    """
-    begun = sorted(r.arrival_s[0] for r in requests)[streams - 1]
-    until = sorted(r.done_s for r in requests)[-streams]
-    return tuple(
-        round(1000 * (b - a) / SPAN, 2)
-        for r in requests
-        for a, b in zip(r.arrival_s, r.arrival_s[SPAN:], strict=False)
-        if begun <= a and b <= until
-    )
 
 
 def record(study: StudyConfig, configs: Sequence[SpeculationConfig], path: Path, minutes: float) -> None:
@@ -184,8 +155,7 @@ def record(study: StudyConfig, configs: Sequence[SpeculationConfig], path: Path,
 def read(path: Path) -> list[Visit]:
     lines = path.read_text().splitlines() if path.exists() else []
     rows = [json.loads(line) for line in lines]
-    lists = ("histogram", "steps_ms")
-    return [Visit(**{**row, **{name: tuple(row.get(name, ())) for name in lists}}) for row in rows]
+    return [Visit(**{**row, "histogram": tuple(row["histogram"])}) for row in rows]
 
 
 @dataclass(frozen=True)
@@ -299,52 +269,6 @@ def landscape(study: StudyConfig, configs: Sequence[SpeculationConfig], visits: 
     )
 
 
-def quiet(made: Landscape, visits: Sequence[Visit]) -> Landscape:
-    """The landscape with rates from undisturbed steps and all accept lengths."""
-    draw = np.random.default_rng(0)
-
-    def point(config: str, load: Load, old: Point) -> Point:
-        own = [v for v in visits if (v.config, v.load) == (config, str(load)) and v.steps_ms]
-        step = float(np.quantile(np.concatenate([v.steps_ms for v in own]), QUIET))
-        again = [draw.integers(len(own), size=len(own)) for _ in range(RESAMPLED)]
-        steps = [np.quantile(np.concatenate([own[i].steps_ms for i in chosen]), QUIET) for chosen in again]
-        half = 1.96 * float(np.std(np.log(steps)))
-        update = {
-            "output_tok_s": round(load.concurrency * old.accept_length / step * 1000, 3),
-            "step_time_s": round(step / 1000, 7),
-            "half_width": round(half, 5),
-            "scatter": round(half, 5),
-        }
-        return old.model_copy(update=update)
-
-    def points(config: str, old: Mapping[str, Point]) -> dict[str, Point]:
-        return {name: point(config, Load.parse(name), value) for name, value in old.items()}
-
-    entries = [e.model_copy(update={"points": points(str(e.config), e.points)}) for e in made.entries]
-    about = (
-        f"concurrency x accept length / the {QUIET:.0%} quantile of step times: steps that nobody on the machine "
-        f"disturbed, without prefills; servers side by side, {len(visits)} visits"
-    )
-    update = {
-        "name": f"{made.name}_quiet",
-        "about": about,
-        "baseline": points(str(NO_SPECULATION), made.baseline),
-        "entries": tuple(entries),
-    }
-    return made.model_copy(update=update)
-
-
-def tell(made: Landscape) -> None:
-    print(made.about)
-    for load in made.baseline:
-        best = max(made.entries, key=lambda e: e.points[load].output_tok_s)
-        widths = [e.points[load].half_width for e in made.entries]
-        print(
-            f"{load}: {best.config} {made.speedup(best, Load.parse(load)):.3f}, half-widths {min(widths):.1%} to "
-            f"{max(widths):.1%}, baseline {made.baseline[load].half_width:.1%}"
-        )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -369,12 +293,14 @@ def main() -> None:
         parser.error("the plain server was not measured at every load yet; give it more --minutes")
     made = landscape(study, [c for c in configs if str(c) in whole], [v for v in visits if v.config in whole])
     write_landscape(made, asked.out / "landscape.json")
-    tell(made)
-    timed = [v for v in visits if v.config in whole and v.steps_ms]
-    if {(v.config, v.load) for v in timed} == {(config, load) for config in whole for load in loads}:
-        undisturbed = quiet(made, timed)
-        write_landscape(undisturbed, asked.out / "quiet.json")
-        tell(undisturbed)
+    print(made.about)
+    for load in made.baseline:
+        best = max(made.entries, key=lambda e: e.points[load].output_tok_s)
+        widths = [e.points[load].half_width for e in made.entries]
+        print(
+            f"{load}: {best.config} {made.speedup(best, Load.parse(load)):.3f}, half-widths {min(widths):.1%} to "
+            f"{max(widths):.1%}, baseline {made.baseline[load].half_width:.1%}"
+        )
 
 
 if __name__ == "__main__":

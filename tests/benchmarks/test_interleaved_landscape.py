@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from benchmarks.interleaved_landscape import Pooled, Visit, pooled, steps_of
-from sweeper.records import RequestRecord
+from benchmarks.interleaved_landscape import Pooled, Visit, pooled
 
 PLAIN = "no speculation"
 RATES = {PLAIN: 50.0, "EAGLE3 a 3/1/4": 90.0, "EAGLE3 a 5/1/6": 88.0, "EAGLE3 a 4/4/12": 95.0}
@@ -55,18 +54,3 @@ def test_one_run_of_servers_says_nothing_of_how_launches_differ() -> None:
     found = pooled(visits(0, launches=1))
     assert np.isnan(found.effects["launch"])
     assert set(found.value) == {(config, load) for config in RATES for load in LOADS}
-
-
-def request(start: float, gaps: list[float]) -> RequestRecord:
-    arrivals = tuple(start + 0.5 + sum(gaps[:i]) for i in range(len(gaps) + 1))
-    return RequestRecord(
-        "p", "c=2", start, arrivals[0], arrivals[-1], 4, len(arrivals), 0, "length", arrivals
-    )
-
-
-def test_steps_are_taken_while_all_streams_run_and_over_several_chunks() -> None:
-    """Both run from 0.9 s to 1.9 s, when one has no next prompt; a chunk that came late spoils no step by much."""
-    first = request(0.0, [0.1] * 9)
-    beside = request(0.4, [0.1] * 4 + [0.2, 0.0] + [0.1] * 4)
-    last = request(1.5, [0.1] * 6)
-    assert sorted(steps_of([first, beside, last], 2)) == [75.0, *[100.0] * 7, 125.0]
