@@ -1,9 +1,9 @@
-"""``python -m benchmarks.interleaved_landscape FILE --out DIR [--only p100] [--minutes 30]``: exact on a moody machine.
+"""``python -m benchmarks.interleaved_landscape FILE --out DIR [--only p100] [--minutes 30]``: for a moody machine.
 
 A landscape of the configs of a study file, like `sweeper record`'s, but with all servers up at the same time: they are
 stopped (SIGSTOP) but for the one that is measured, so that one visit takes seconds, a lap over all of them minutes, and
-what the machine does meanwhile hits all alike. For two cores whose speed drifts by a quarter within minutes, where
-launches one after the other would need days to tell configs apart by 2 %. Needs about 0.9 GiB per server.
+what the machine does meanwhile hits all alike. For shared cores whose speed drifts by a quarter within minutes; how far
+that helps: docs/search.md. Needs about 0.9 GiB per server.
 
 Every lap goes over all servers and loads in a new order, with other prompts. Each visit is a line of DIR/visits.jsonl;
 running it again launches the servers anew and goes on. ln rate of a visit = its config's + the machine's mood then (an
@@ -24,6 +24,7 @@ import random
 import re
 import signal
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -33,14 +34,15 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
 
-from sweeper.acceptance import add_histograms
 from sweeper.analysis.intervals import Array
 from sweeper.config import StudyConfig
 from sweeper.load.generator import LoadGenerator, Order
 from sweeper.load.statistics import Expectation, LoadData, load_point
 from sweeper.node.hardware import visible_hardware
 from sweeper.records import Load
-from sweeper.search.landscape import Entry, Landscape, Point, write_landscape
+from sweeper.search.landscape import Landscape, write_landscape
+from sweeper.search.passes import UNKNOWN, Pass, PassPoint
+from sweeper.search.pooling import Together, entry, point
 from sweeper.server.command import launch_command, launch_environment
 from sweeper.server.prepare import look_up
 from sweeper.server.process import ServerProcess, fresh_address
@@ -221,51 +223,53 @@ def _same(labels: Sequence[object]) -> Array:
     return np.asarray(numbers[:, None] == numbers[None, :], float)
 
 
-def landscape(study: StudyConfig, configs: Sequence[SpeculationConfig], visits: Sequence[Visit]) -> Landscape:
-    found = pooled(visits)
-    launch = found.effects["launch"]
-    scatter = math.hypot(found.effects["mood"], found.effects["rest"], 0.0 if math.isnan(launch) else launch)
-
-    def points(config: SpeculationConfig) -> dict[str, Point]:
-        result = {}
-        for load in map(str, study.workload.loads):
-            own = [v for v in visits if (v.config, v.load) == (str(config), load)]
-            result[load] = Point(
-                output_tok_s=round(math.exp(found.value[str(config), load]), 3),
-                half_width=round(1.96 * found.error[str(config), load], 5),
-                scatter=round(scatter, 5),
-                accept_length=round(max(1.0, float(np.mean([v.accept_length for v in own]))), 5),
-                step_time_s=round(float(np.exp(np.mean(np.log([v.step_time_s for v in own])))), 7),
-                histogram=add_histograms(v.histogram for v in own if v.histogram),
-                passes=len(own),
-            )
-        return result
-
-    entries = []
-    for config in configs:
-        own = [v for v in visits if v.config == str(config)]
-        entries.append(
-            Entry(
-                algorithm=config.algorithm,
-                draft=config.draft,
-                num_steps=config.num_steps,
-                topk=config.topk,
-                num_draft_tokens=config.num_draft_tokens,
-                options=config.options,
-                start_s=round(float(np.mean([v.start_s for v in own])), 1),
-                measure_s=round(sum(v.seconds for v in own) / len({v.lap for v in own}), 1),
-                points=points(config),
-            )
+def passes_of(visits: Sequence[Visit], configs: Sequence[SpeculationConfig]) -> list[Pass]:
+    """A lap's visits to one server as one pass."""
+    by_name = {str(config): config for config in configs}
+    groups: dict[tuple[int, int, str], list[Visit]] = {}
+    for visit in visits:
+        groups.setdefault((visit.launch, visit.lap, visit.config), []).append(visit)
+    return [
+        Pass(
+            number,
+            by_name[name],
+            own[0].start_s,
+            sum(v.seconds for v in own),
+            {v.load: PassPoint(v.rate, UNKNOWN, v.accept_length, v.step_time_s, v.histogram) for v in own},
         )
-    effects = ", ".join(f"{name} {value:.3g}" for name, value in found.effects.items())
+        for number, ((_, _, name), own) in enumerate(groups.items())
+    ]
+
+
+def landscape(study: StudyConfig, configs: Sequence[SpeculationConfig], visits: Sequence[Visit]) -> Landscape:
+    """Of ``configs``, all of which and the plain server were visited at every load."""
+    found = pooled(visits)
+    passes = passes_of(visits, [NO_SPECULATION, *configs])
+    effects = found.effects
+    scatter = math.hypot(
+        *(effects[name] for name in ("mood", "rest", "launch") if not math.isnan(effects[name]))
+    )
+
+    def rates(config: SpeculationConfig) -> dict[str, Together]:
+        own = Counter(v.load for v in visits if v.config == str(config))
+        return {
+            load: Together(math.exp(found.value[key]), 1.96 * found.error[key], scatter, count)
+            for load, count in own.items()
+            for key in [(str(config), load)]
+        }
+
+    plain = [done for done in passes if done.config == NO_SPECULATION]
+    loads = [str(load) for load in study.workload.loads]
+    entries = [entry(config, passes, {load: rates(config)[load] for load in loads}) for config in configs]
+    told = ", ".join(f"{name} {value:.3g}" for name, value in effects.items())
     return Landscape(
         name=study.study,
         origin="recorded",
-        about=f"servers side by side, {len(visits)} visits; standard deviations of ln rate, seconds: {effects}",
+        about=f"servers side by side, {len(visits)} visits; standard deviations of ln rate, seconds: {told}",
         hardware=visible_hardware(study.engine.device).key,
         server_version=look_up(study).version,
-        baseline=points(NO_SPECULATION),
-        entries=tuple(entries),
+        baseline={load: point(load, plain, rates(NO_SPECULATION)[load]) for load in loads},
+        entries=tuple(made for made in entries if made is not None),
     )
 
 
