@@ -1,56 +1,91 @@
-"""The estimate behind interleaved landscapes finds what was put into visits."""
+"""Turns are taken out of a server's times, and the model behind interleaved landscapes finds what was put into it."""
 
 import numpy as np
 
-from benchmarks.interleaved_landscape import Pooled, Visit, pooled
+from benchmarks.mixed_model import PLAIN, Kind, Pooled, pooled
+from benchmarks.side_by_side import AwakeClock, Visit, turn
+from sweeper.records import RequestRecord
 
-PLAIN = "no speculation"
-RATES = {PLAIN: 50.0, "EAGLE3 a 3/1/4": 90.0, "EAGLE3 a 5/1/6": 88.0, "EAGLE3 a 4/4/12": 95.0}
-LOADS = ("c=1", "c=4")
+SHAPES = {
+    f"{steps}/{topk}/{steps + topk}": 80.0 / (steps + topk) for steps in range(1, 8) for topk in (1, 2, 4)
+}
+DRAFTS = {"a": 1.0, "b": 1.03}
+KINDS = {PLAIN: Kind("", "")} | {f"{d} {s}": Kind(s, d) for s in SHAPES for d in DRAFTS}
+TRUTH = {PLAIN: 100.0} | {f"{d} {s}": SHAPES[s] * DRAFTS[d] for s in SHAPES for d in DRAFTS}
 
 
-def visits(seed: int, launches: int = 2, laps: int = 8, launch: float = 0.02) -> list[Visit]:
-    """Moods of 10 % that last for 60 s, prompts of 3 %, the rest 4 %; a visit every 5 s."""
+def visits(seed: int, launches: int = 2, laps: int = 4) -> tuple[list[Visit], dict[str, float]]:
+    """Moods of 10 %, prompts of 2 %, launches and configs of 1 %, the rest 3 %; and the ln rates behind them."""
     draw = np.random.default_rng(seed)
-    made, mood, at = [], 0.0, 0.0
+    made: list[Visit] = []
+    own = {config: 0.01 * draw.normal() if config != PLAIN else 0.0 for config in KINDS}
+    prompts = [0.02 * draw.normal() for _ in range(launches * laps)]
     for number in range(launches):
-        luck = {config: launch * draw.normal() for config in RATES}
+        luck = {shape: 0.01 * draw.normal() for shape in ("", *SHAPES)}
         for lap in range(number * laps, (number + 1) * laps):
-            prompts = {load: 0.03 * draw.normal() for load in LOADS}
-            order = [(config, load) for config in RATES for load in LOADS]
-            draw.shuffle(order)
-            for config, load in order:
-                at += 5.0
-                kept = np.exp(-5 / 60)
-                mood = kept * mood + 0.1 * np.sqrt(1 - kept**2) * draw.normal()
-                noise = (
-                    mood + luck[config] + 0.04 * draw.normal() + (prompts[load] if config != PLAIN else 0.0)
+            mood = 0.1 * draw.normal()
+            for shape in ("", *SHAPES):
+                config = f"{list(DRAFTS)[turn(lap, 2)]} {shape}" if shape else PLAIN
+                noise = mood + prompts[lap // 2] + own[config] + luck[shape] + 0.03 * draw.normal()
+                rate = TRUTH[config] * float(np.exp(noise))
+                made.append(
+                    Visit(config, "c=1", number, lap, lap, 0.0, 4.0, rate, 2.0, 2.0, 0.02, (1, 1), 10.0)
                 )
-                rate = RATES[config] * float(np.exp(noise))
-                made.append(Visit(config, load, number, lap, at, 4.0, rate, 2.0, 0.02, (1, 1), 10.0))
-    return made
+    return made, {config: float(np.log(TRUTH[config])) + own[config] for config in KINDS}
 
 
-def deviations(found: Pooled) -> list[float]:
-    """Of every config from the truth, against the mean of its load, in standard errors."""
-    result = []
-    for load in LOADS:
-        error = {config: found.value[config, load] - np.log(rate) for config, rate in RATES.items()}
-        centre = np.mean(list(error.values()))
-        result += [float((error[config] - centre) / found.error[config, load]) for config in RATES]
-    return result
+def deviations(found: Pooled, truth: dict[str, float]) -> list[float]:
+    """Of every config from the truth, against the mean of all, in standard errors."""
+    error = {config: found.value[config] - truth[config] for config in found.value}
+    centre = np.mean(list(error.values()))
+    return [float((error[config] - centre) / found.error[config]) for config in error]
 
 
 def test_errors_are_as_large_as_they_are_said_to_be() -> None:
-    """Over twelve recordings; a launch's luck is common to both loads, so these are fewer than 96 numbers."""
-    found = [pooled(visits(seed)) for seed in range(12)]
-    squares = np.square([deviations(one) for one in found])
-    assert 0.6 < squares.mean() < 1.7
-    assert 0.07 < np.mean([one.effects["mood"] for one in found]) < 0.13
-    assert 0.03 < np.mean([one.effects["rest"] for one in found]) < 0.05
+    made = [visits(seed) for seed in range(4)]
+    found = [pooled(seen, KINDS) for seen, _ in made]
+    squares = np.square([deviations(one, truth) for one, (_, truth) in zip(found, made, strict=True)])
+    assert 0.6 < squares.mean() < 1.6
+    assert 0.06 < np.mean([one.effects["mood"] for one in found]) < 0.13
+    assert 0.025 < np.mean([one.effects["rest"] for one in found]) < 0.035
+    assert all(np.std(list(one.mood.values())) > 0.03 for one in found)
 
 
-def test_one_run_of_servers_says_nothing_of_how_launches_differ() -> None:
-    found = pooled(visits(0, launches=1))
+def test_one_launch_says_nothing_of_how_launches_differ() -> None:
+    found = pooled(visits(0, launches=1)[0], KINDS)
     assert np.isnan(found.effects["launch"])
-    assert set(found.value) == {(config, load) for config in RATES for load in LOADS}
+    assert set(found.value) == set(KINDS)
+
+
+def test_one_draft_has_no_configs_beside_its_shapes() -> None:
+    alone = {config: kind for config, kind in KINDS.items() if kind.draft != "b"}
+    found = pooled([visit for visit in visits(1)[0] if visit.config in alone], alone)
+    assert np.isnan(found.effects["config"])
+    assert set(found.value) == set(alone)
+
+
+def test_a_request_is_timed_by_when_its_server_was_awake() -> None:
+    clock = AwakeClock()
+    for start in (100.0, 101.0, 102.0):
+        clock.note(start, start + 0.1)
+    # Sent while it slept; answered in its second and third turn, and read a little late.
+    request = RequestRecord(
+        prompt="p",
+        load="c=1",
+        sent_s=0.5,
+        first_token_s=1.05,
+        done_s=2.3,
+        prompt_tokens=3,
+        completion_tokens=2,
+        cached_tokens=0,
+        finish_reason="length",
+        arrival_s=(1.05, 2.3),
+        arrival_tokens=(1, 1),
+    )
+    awake = clock.on_time(request, 100.0)
+    assert np.allclose((awake.sent_s, awake.first_token_s or 0.0, awake.done_s), (0.1, 0.15, 0.3))
+    assert np.allclose(awake.arrival_s, (0.15, 0.3))
+
+
+def test_drafts_take_turns_and_each_gets_every_block_of_prompts() -> None:
+    assert [turn(lap, 3) for lap in range(9)] == [0, 1, 2, 2, 1, 0, 0, 1, 2]
