@@ -16,7 +16,14 @@ from pathlib import Path
 
 from sweeper.config import StudyConfig
 from sweeper.load.generator import LoadGenerator, LoadRun, Order
-from sweeper.load.statistics import Expectation, LoadData, load_point, step_rate, tokens_per_step
+from sweeper.load.statistics import (
+    Expectation,
+    FailedLoadError,
+    LoadData,
+    load_point,
+    step_rate,
+    tokens_per_step,
+)
 from sweeper.load.window import stretches
 from sweeper.records import Load, RequestRecord
 from sweeper.server.command import launch_command, launch_environment
@@ -104,6 +111,7 @@ class Resident:
     ) -> None:
         self.server, self.group, self.study, self.start_s = server, group, study, start_s
         self.config, self.lap = group[turn(lap, len(group))], lap
+        self.failed = False
         self.checksum = server.client.draft_checksum() if self.config.speculates else ""
         self.generator = LoadGenerator(server.address, study.workload, study.measurement)
         self.sleep()
@@ -154,7 +162,14 @@ def side_by_side(
                 resident.sleep()
                 clock.note(start, time.perf_counter())
             left = [item for item in left if not item[2].done()]
-    return [_visit(resident, clock, *run.result(), *turns_of) for resident, clock, run in runs]
+    visits = []
+    for resident, clock, run in runs:
+        try:
+            visits.append(_visit(resident, clock, *run.result(), *turns_of))
+        except FailedLoadError as error:
+            print(f"{resident.config}: {error}", flush=True)
+            resident.failed = True
+    return visits
 
 
 def _visit(
@@ -237,6 +252,7 @@ def record(
                 resident.prepare(prompts)
             for load in random.Random(number).sample(study.workload.loads, len(study.workload.loads)):
                 visits = side_by_side(residents, load, prompts, (launch, number))
+                residents = [resident for resident in residents if not resident.failed]
                 number += 1
                 with path.open("a") as file:
                     file.writelines(json.dumps(asdict(visit)) + "\n" for visit in visits)

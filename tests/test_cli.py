@@ -292,10 +292,11 @@ def test_a_sweep_that_is_interrupted_and_then_killed_goes_on_both_times(
     with monkeypatch.context() as alone:
         alone.delenv("RAY_ADDRESS")
         process = start_sweeper("run", str(path))
-        before = wait_for_results(path, process, 1)
+        wait_for_results(path, process, 0)
         second = sweeper("run", str(path))
         assert second.returncode == 2
         assert f"driven by another process (pid {process.pid}" in second.stderr
+        before = wait_for_results(path, process, 1)
         process.send_signal(signal.SIGINT)
         assert process.wait(90) == 130
         assert servers(str(path.parent)) == []
@@ -318,7 +319,7 @@ def test_a_sweep_that_is_interrupted_and_then_killed_goes_on_both_times(
 
 
 def wait_for_results(path: Path, process: subprocess.Popen[bytes], count: int) -> list[int]:
-    """Numbers of the trials that are complete once there are so many."""
+    """Numbers of the trials that are complete once there are so many, and the study has begun."""
     deadline = time.monotonic() + 120
     while True:
         assert time.monotonic() < deadline

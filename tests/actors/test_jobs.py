@@ -203,7 +203,7 @@ def test_detached_from_stopped_in_order_and_fetched(
     run = cluster.homes["head"] / "sweeper" / "runs" / "left"
     wait_for_a_result(run)
     following.send_signal(signal.SIGINT)
-    said, complaint = following.communicate(timeout=30)
+    said, complaint = following.communicate(timeout=90)
     assert following.returncode == 130, said + complaint
     assert "The job goes on. Look again: sweeper logs -f sweeper-left-" in said
     assert "Traceback" not in complaint
