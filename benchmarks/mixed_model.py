@@ -48,26 +48,36 @@ class Pooled:
 
 
 def pooled(visits: Sequence[Visit], kinds: Mapping[str, Kind]) -> Pooled:
-    """All visits must be of one load; ``kinds`` knows their configs."""
+    """All visits must be of one load; ``kinds`` knows their configs.
+
+    Raises:
+        ValueError: these visits do not show by how much they scatter.
+    """
     names = sorted({v.config for v in visits})
     shapes = sorted({kinds[name].shape for name in names})
     drafts = sorted({kinds[name].draft for name in names if name != PLAIN})
-    of_config = np.array([[*_one(kinds[n].shape, shapes), *_one(kinds[n].draft, drafts[1:])] for n in names])
-    is_config = np.array([_one(v.config, names) for v in visits])
-    fixed = is_config @ of_config
-    y = np.log([v.step_rate for v in visits])
     groups = sorted({v.group for v in visits})
-    in_group = np.array([_one(v.group, groups) for v in visits])
-    own = is_config[:, [name != PLAIN for name in names]]
-    alike = {
-        "mood": in_group @ in_group.T,
-        "prompts": _same([v.lap // len(drafts) for v in visits]),
-        "launch": _same([(v.launch, kinds[v.config].shape) for v in visits]),
-        "config": own @ own.T,
-        "rest": np.eye(len(y)),
+    y = np.log([v.step_rate for v in visits])
+    is_config, in_group = (
+        _indicators([v.config for v in visits], names),
+        _indicators([v.group for v in visits], groups),
+    )
+    of_shape, of_draft = [kinds[name].shape for name in names], [kinds[name].draft for name in names]
+    fixed_of = np.hstack([_indicators(of_shape, shapes), _indicators(of_draft, drafts[1:])])
+    own_of = np.eye(len(names))[:, [name != PLAIN and len(drafts) > 1 for name in names]]
+    fixed, own = is_config @ fixed_of, is_config @ own_of
+    if len(y) <= np.linalg.matrix_rank(np.hstack([fixed, in_group])):
+        raise ValueError(f"{len(y)} visits do not show by how much they scatter; it takes more laps")
+    labels = {
+        "prompts": [v.block for v in visits],
+        "launch": [(v.launch, kinds[v.config].shape) for v in visits],
     }
+    alike = {"mood": in_group @ in_group.T, "config": own @ own.T, "rest": np.eye(len(y))}
+    for name, each in labels.items():
+        columns = _indicators(each, sorted(set(each)))
+        alike[name] = columns @ columns.T
     told = {
-        "prompts": len({v.lap // len(drafts) for v in visits}) > 1,
+        "prompts": len(set(labels["prompts"])) > 1,
         "launch": len({v.launch for v in visits}) > 1,
         "config": len(drafts) > 1,
     }
@@ -93,14 +103,11 @@ def pooled(visits: Sequence[Visit], kinds: Mapping[str, Kind]) -> Pooled:
     sizes = dict(zip(effects, map(float, np.exp(best.x)), strict=True))
     # The fixed effects and the configs' own ones, which have a prior, at once.
     factor = cho_factor(covariance(best.x, without="config"), lower=True)
-    both = np.hstack([fixed, own]) if "config" in sizes else fixed
-    prior = np.zeros(both.shape[1])
-    prior[fixed.shape[1] :] = sizes.get("config", 1.0) ** -2.0
+    both = np.hstack([fixed, own])
+    prior = np.repeat([0.0, sizes.get("config", 1.0) ** -2], [fixed.shape[1], own.shape[1]])
     spread = np.linalg.inv(both.T @ cho_solve(factor, both) + np.diag(prior))
     found = spread @ (both.T @ cho_solve(factor, y))
-    rows = np.hstack([of_config, np.eye(len(names))[:, [name != PLAIN for name in names]]])[
-        :, : both.shape[1]
-    ]
+    rows = np.hstack([fixed_of, own_of])
     centred = rows - rows.mean(axis=0)
     mood = sizes["mood"] ** 2 * in_group.T @ cho_solve(factor, y - both @ found)
     return Pooled(
@@ -111,10 +118,6 @@ def pooled(visits: Sequence[Visit], kinds: Mapping[str, Kind]) -> Pooled:
     )
 
 
-def _one(label: object, of: Sequence[object]) -> list[float]:
-    return [float(label == each) for each in of]
-
-
-def _same(labels: Sequence[object]) -> Array:
-    numbers = np.unique([repr(label) for label in labels], return_inverse=True)[1]
-    return np.asarray(numbers[:, None] == numbers[None, :], float)
+def _indicators(labels: Sequence[object], of: Sequence[object]) -> Array:
+    """1 where a row's label is the column's; [labels, of]."""
+    return np.array([[label == each for each in of] for label in labels], float).reshape(len(labels), len(of))

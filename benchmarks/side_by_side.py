@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from itertools import count
 from pathlib import Path
 
 from sweeper.config import StudyConfig
@@ -44,7 +45,7 @@ class Visit:
     """One load on one server, in awake time; of the same ``group``: in turns of SLICE_S.
 
     ``step_rate``: steps per second over all requests in the steady window; ``at_s``: Unix time of the end; ``launch``:
-    which start of all servers.
+    which start of all servers; ``block``: which prompts.
     """
 
     config: str
@@ -52,6 +53,7 @@ class Visit:
     launch: int
     group: int
     lap: int
+    block: int
     at_s: float
     seconds: float
     step_rate: float
@@ -135,11 +137,15 @@ class Resident:
         self.generator.run(Order(prompts[:2], Load(1), max_new_tokens=8))
         self.sleep()
 
-    def order(self, load: Load, prompts: Sequence[Prompt]) -> Order:
+    @property
+    def block(self) -> int:
         """Every draft gets the same prompts, before the next ones come."""
-        count = REQUESTS.get(load.concurrency, 4 * load.concurrency)
-        first = self.lap // len(self.study.space.drafts) * count
-        return Order([prompts[(first + i) % len(prompts)] for i in range(count)], load)
+        return self.lap // len(self.study.space.drafts)
+
+    def order(self, load: Load, prompts: Sequence[Prompt]) -> Order:
+        requests = REQUESTS.get(load.concurrency, 4 * load.concurrency)
+        first = self.block * requests
+        return Order([prompts[(first + i) % len(prompts)] for i in range(requests)], load)
 
     def begin(self, order: Order) -> tuple[float, LoadRun]:
         origin = time.perf_counter()
@@ -187,6 +193,7 @@ def _visit(
         launch,
         group,
         resident.lap,
+        resident.block,
         time.time(),
         max(request.done_s for request in awake),
         step_rate(stretches(awake, run.load)).value,
@@ -225,8 +232,11 @@ def record(
     prompts = [Prompt(item.id, item.turns[0][0].content) for item in read_conversations(study)]
 
     def laps_of(group: Sequence[SpeculationConfig]) -> int:
-        names = set(map(str, group))
-        return max((visit.lap + 1 for visit in earlier if visit.config in names), default=0)
+        """Those that were done at every load."""
+        done = {(visit.lap, visit.load) for visit in earlier if visit.config in map(str, group)}
+        return next(
+            lap for lap in count() if any((lap, str(load)) not in done for load in study.workload.loads)
+        )
 
     groups = by_shape(configs)
     random.Random(launch).shuffle(groups)

@@ -1,6 +1,7 @@
 """Turns are taken out of a server's times, and the model behind interleaved landscapes finds what was put into it."""
 
 import numpy as np
+import pytest
 
 from benchmarks.mixed_model import PLAIN, Kind, Pooled, pooled
 from benchmarks.side_by_side import AwakeClock, Visit, turn
@@ -29,7 +30,22 @@ def visits(seed: int, launches: int = 2, laps: int = 4) -> tuple[list[Visit], di
                 noise = mood + prompts[lap // 2] + own[config] + luck[shape] + 0.03 * draw.normal()
                 rate = TRUTH[config] * float(np.exp(noise))
                 made.append(
-                    Visit(config, "c=1", number, lap, lap, 0.0, 4.0, rate, 2.0, 2.0, 0.02, (1, 1), 10.0)
+                    Visit(
+                        config,
+                        "c=1",
+                        number,
+                        lap,
+                        lap,
+                        lap // 2,
+                        0.0,
+                        4.0,
+                        rate,
+                        2.0,
+                        2.0,
+                        0.02,
+                        (1, 1),
+                        10.0,
+                    )
                 )
     return made, {config: float(np.log(TRUTH[config])) + own[config] for config in KINDS}
 
@@ -62,6 +78,12 @@ def test_one_draft_has_no_configs_beside_its_shapes() -> None:
     found = pooled([visit for visit in visits(1)[0] if visit.config in alone], alone)
     assert np.isnan(found.effects["config"])
     assert set(found.value) == set(alone)
+
+
+def test_a_single_lap_shows_no_scatter() -> None:
+    seen = [visit for visit in visits(0)[0] if visit.lap == 0]
+    with pytest.raises(ValueError, match="22 visits do not show by how much they scatter"):
+        pooled(seen, KINDS)
 
 
 def test_a_request_is_timed_by_when_its_server_was_awake() -> None:
