@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import signal
@@ -62,6 +63,7 @@ class Visit:
     step_time_s: float
     histogram: tuple[int, ...]
     start_s: float
+    ttft_s: float = math.nan
 
 
 class AwakeClock:
@@ -202,6 +204,7 @@ def _visit(
         point.step_time_s,
         point.histogram,
         resident.start_s,
+        point.ttft_s.mean,
     )
 
 

@@ -239,17 +239,19 @@ def test_a_hopeless_config_is_pruned_and_what_it_gave_is_kept(write_study: Write
 
 @on_shared_ray
 def test_a_study_goes_on_with_more_to_confirm_but_not_with_other_settings(write_study: WriteStudy) -> None:
-    chain = {"grids": [{"algorithm": "EAGLE3", "drafts": "a", "num_steps": 3}]}
-    path = write_study(space=chain, confirmation={"repeats": 0})
+    """The server without speculation is slow, so that there is something to confirm on a busy machine too."""
+    space = {"grids": [{"algorithm": "EAGLE3", "drafts": "a", "num_steps": 3}]}
+    parts = {"space": space, "engine": {"env": {"FAKE_FAULTS": '{"": "slow"}'}}}
+    path = write_study(**parts, confirmation={"repeats": 0})
     assert sweeper("run", str(path)).returncode == 0
     run = path.parent / "runs" / "small"
     assert "confirmed" not in sweeper("report", str(run)).stdout.replace("not confirmed", "")
 
-    changed = sweeper("run", str(write_study(space=chain, workload={"max_new_tokens": 24})))
+    changed = sweeper("run", str(write_study(**parts, workload={"max_new_tokens": 24})))
     assert changed.returncode == 2
     assert "workload changed" in changed.stderr
 
-    done = sweeper("run", str(write_study(space=chain, confirmation={"repeats": 1})))
+    done = sweeper("run", str(write_study(**parts, confirmation={"repeats": 1})))
     assert "confirmation 1 of 1" in done.stdout
     assert "trial 0 done" not in done.stdout
     assert "confirmed" in sweeper("report", str(run)).stdout

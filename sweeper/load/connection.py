@@ -88,6 +88,10 @@ class Connection(asyncio.Protocol):
             OSError: the connection broke.
             ValueError: the reply is no HTTP; and whatever ``Reply.feed`` raises.
         """
+        if (
+            self._transport.is_closing()
+        ):  # uvloop would say RuntimeError, which is nobody's word for a dead server
+            raise ConnectionError("the server closed the connection before it was used")
         self._response = Response()
         self._error_body = b""
         self._reply = reply

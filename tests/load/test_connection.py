@@ -6,6 +6,7 @@ import asyncio
 import time
 
 import pytest
+import uvloop
 
 from sweeper.load import connection as module
 from sweeper.load.connection import Backlog, Connection, Connections
@@ -82,6 +83,22 @@ def test_a_connection_that_lay_idle_is_replaced(monkeypatch: pytest.MonkeyPatch)
     with scripted_server(replying(incremental([" a"]))) as server:
         asyncio.run(go(0.3))
         assert len(server.connections) == 2
+
+
+def test_a_connection_that_broke_before_its_first_request_is_an_os_error() -> None:
+    """As when the server is killed between accepting it and the request: not the client's RuntimeError."""
+
+    async def go() -> None:
+        loop = asyncio.get_running_loop()
+        address = server.address.host, server.address.port
+        transport, connection = await loop.create_connection(lambda: Connection(Backlog()), *address)
+        transport.abort()
+        await asyncio.sleep(0.01)
+        with pytest.raises(ConnectionError, match="before it was used"):
+            await connection.exchange(b"", Reply(False, lambda at: None), 10)
+
+    with scripted_server(replying(incremental([" a"]))) as server:
+        uvloop.run(go())
 
 
 def test_a_connection_that_the_server_closed_is_replaced() -> None:
