@@ -19,13 +19,13 @@ import argparse
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.mixed_model import Kind, Pooled, pooled
+from benchmarks.mixed_model import Kind, StepRates, step_rates
 from benchmarks.side_by_side import Visit, read, record
 from sweeper.config import StudyConfig
 from sweeper.node.hardware import visible_hardware
@@ -38,6 +38,8 @@ from sweeper.space import enumerate_space
 from sweeper.speculation import NO_SPECULATION, SpeculationConfig
 from sweeper.study_file.reading import load_study_file
 
+EFFECTS = ("mood", "prompts", "launch", "config", "rest")
+
 
 def blocks(visits: Sequence[Visit], config: SpeculationConfig, study: StudyConfig) -> set[int]:
     """The blocks of prompts that a config was given at every load."""
@@ -47,7 +49,7 @@ def blocks(visits: Sequence[Visit], config: SpeculationConfig, study: StudyConfi
 
 
 def passes_of(
-    visits: Sequence[Visit], configs: Sequence[SpeculationConfig], moods: dict[int, float]
+    visits: Sequence[Visit], configs: Sequence[SpeculationConfig], rates: Mapping[str, StepRates]
 ) -> list[Pass]:
     """A lap's visits to one server as one pass."""
     by_name = {str(config): config for config in configs}
@@ -57,12 +59,12 @@ def passes_of(
             laps.setdefault((visit.launch, visit.lap, visit.config), []).append(visit)
 
     def measured(visit: Visit) -> PassPoint:
-        mood = math.exp(moods[visit.group])
+        found = rates[visit.load]
         return PassPoint(
-            visit.step_rate * visit.tokens_per_step / mood,
+            visit.step_rate * visit.tokens_per_step / math.exp(found.mood(visit.group)),
             UNKNOWN,
             visit.accept_length,
-            visit.step_time_s * mood,
+            math.exp(-found.pace.value[visit.config]),
             visit.histogram,
         )
 
@@ -91,21 +93,21 @@ def landscape(study: StudyConfig, configs: Sequence[SpeculationConfig], visits: 
         raise ValueError("no config and the plain server were measured at all loads yet; it takes more laps")
     kinds = {str(c): Kind(str(replace(c, draft="")), c.draft) for c in (NO_SPECULATION, *configs)}
     loads = [str(load) for load in study.workload.loads]
-    found = {load: pooled([v for v in visits if v.load == load], kinds) for load in loads}
-    moods = {group: mood for pool in found.values() for group, mood in pool.mood.items()}
+    found = {load: step_rates([v for v in visits if v.load == load], kinds) for load in loads}
     same_prompts = [v for v in visits if v.block in wanted]
-    passes = passes_of(same_prompts, [NO_SPECULATION, *whole], moods)
+    passes = passes_of(same_prompts, [NO_SPECULATION, *whole], found)
 
     def rate(config: SpeculationConfig, load: str) -> Together:
-        pool, name = found[load], str(config)
+        rates, name = found[load], str(config)
         own = [v.tokens_per_step for v in same_prompts if (v.config, v.load) == (name, load)]
         tokens = 1 / float(np.mean([1 / value for value in own]))
-        return Together(math.exp(pool.value[name]) * tokens, 1.96 * pool.error[name], scatter(pool), len(own))
+        half_width = 1.96 * rates.error(name)
+        return Together(math.exp(rates.value(name)) * tokens, half_width, scatter(rates), len(own))
 
     plain = [done for done in passes if done.config == NO_SPECULATION]
     entries = [entry(config, passes, {load: rate(config, load) for load in loads}) for config in whole]
     told = "; ".join(
-        f"{load}: " + ", ".join(f"{name} {value:.3g}" for name, value in found[load].effects.items())
+        f"{load}: " + ", ".join(f"{name} {found[load].effect(name):.3g}" for name in EFFECTS)
         for load in loads
     )
     return Landscape(
@@ -119,9 +121,9 @@ def landscape(study: StudyConfig, configs: Sequence[SpeculationConfig], visits: 
     )
 
 
-def scatter(pool: Pooled) -> float:
+def scatter(rates: StepRates) -> float:
     """Standard deviation of ln rate of a visit that is not corrected for anything."""
-    sizes = [pool.effects[name] for name in ("mood", "launch", "rest")]
+    sizes = [rates.effect(name) for name in ("mood", "launch", "rest")]
     return math.hypot(*(size for size in sizes if not math.isnan(size)))
 
 

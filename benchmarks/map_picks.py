@@ -49,19 +49,6 @@ def pick(
     return chosen, 1 - (speeds[chosen] if chosen else 1.0) / max(1.0, *speeds.values())
 
 
-def scattering(landscape: Landscape, scatter: float) -> Landscape:
-    """The same, with launches that scatter by so much."""
-    entries = [
-        e.model_copy(
-            update={
-                "points": {load: p.model_copy(update={"scatter": scatter}) for load, p in e.points.items()}
-            }
-        )
-        for e in landscape.entries
-    ]
-    return landscape.model_copy(update={"entries": tuple(entries)})
-
-
 def row(landscape: Landscape, load: Load, name: str, hints: Hints, launches: int, seeds: int) -> str:
     found = [pick(landscape, load, hints, launches, seed) for seed in range(seeds)]
     chosen = [str(config or "no speculation") for config, _ in found]
@@ -84,7 +71,7 @@ def main() -> None:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     landscape, known = read_landscape(asked.landscape), AcceptanceMap.load(asked.map)
     if asked.scatter is not None:
-        landscape = scattering(landscape, asked.scatter)
+        landscape = landscape.scattering(asked.scatter)
     from_files: Mapping[str, Hints] = {
         "map": from_map(known, [entry.config for entry in landscape.entries]),
         "none": NOTHING,

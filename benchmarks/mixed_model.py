@@ -1,9 +1,15 @@
-"""Step rates of configs from visits to their servers, at one load: a mixed model.
+"""Step rates of configs from visits to their servers, at one load: mixed models.
 
-ln step rate of a visit = its shape's + its draft's + what is its config's own besides + the machine's mood in that
-group of visits + the prompts' + that launch of the server + what is left. Shapes and drafts are fixed effects, the
-others are random ones, whose sizes are estimated by restricted maximum likelihood. How launches differ shows from the
-second one on.
+Steps per second of all requests = those of a request while it is answered (1 / step time) x the share of the time in
+which requests step, instead of waiting for their first token. The machine's speed moves the first, which depends on
+everything; it cancels in the second, which is nearly the same for all configs. So they have a model each:
+
+    ln value of a visit = fixed effects + what is its config's own besides + the machine's mood in that group of visits
+                          + the prompts' + that launch of the server + what is left
+
+Fixed are, for the pace, every shape and every draft, and for the share, what share of their time requests of that pace
+would wait. The others are random effects; their sizes are estimated by restricted maximum likelihood. How launches
+differ shows from the second one on.
 """
 
 from __future__ import annotations
@@ -18,6 +24,7 @@ from scipy.optimize import minimize
 
 from benchmarks.side_by_side import Visit
 from sweeper.analysis.intervals import Array
+from sweeper.records import Load
 from sweeper.speculation import NO_SPECULATION
 
 PLAIN = str(NO_SPECULATION)
@@ -35,10 +42,10 @@ class Kind:
 
 @dataclass(frozen=True)
 class Pooled:
-    """ln step rate of every config, the standard error of its difference from the mean of all, and the random effects.
+    """ln of something for every config, the standard error of its difference from the mean of all, and the effects.
 
-    ``effects``: their standard deviations; one that these visits cannot tell is nan. ``mood``: ln speed of the machine
-    by group of visits.
+    ``effects``: standard deviations of the random effects; one that these visits cannot tell is nan. ``mood``: ln
+    speed of the machine by group of visits.
     """
 
     value: dict[str, float]
@@ -47,44 +54,99 @@ class Pooled:
     mood: dict[int, float]
 
 
-def pooled(visits: Sequence[Visit], kinds: Mapping[str, Kind]) -> Pooled:
-    """All visits must be of one load; ``kinds`` knows their configs.
+@dataclass(frozen=True)
+class StepRates:
+    """``pace``: ln steps per second of one request; ``share``: ln share of the time in which requests step."""
+
+    pace: Pooled
+    share: Pooled
+    load: Load
+
+    def value(self, name: str) -> float:
+        """ln steps per second of all requests together."""
+        return self.pace.value[name] + self.share.value[name] + math.log(self.load.concurrency)
+
+    def error(self, name: str) -> float:
+        return math.hypot(self.pace.error[name], self.share.error[name])
+
+    def mood(self, group: int) -> float:
+        return self.pace.mood[group] + self.share.mood[group]
+
+    def effect(self, name: str) -> float:
+        """Of the step rate; nan where these visits cannot tell."""
+        return math.hypot(self.pace.effects[name], self.share.effects[name])
+
+
+def step_rates(visits: Sequence[Visit], kinds: Mapping[str, Kind]) -> StepRates:
+    """All visits must be of one load, which has a concurrency; ``kinds`` knows their configs.
 
     Raises:
         ValueError: these visits do not show by how much they scatter.
     """
+    load = Load.parse(visits[0].load)
     names = sorted({v.config for v in visits})
     shapes = sorted({kinds[name].shape for name in names})
     drafts = sorted({kinds[name].draft for name in names if name != PLAIN})
-    groups = sorted({v.group for v in visits})
-    y = np.log([v.step_rate for v in visits])
-    is_config, in_group = (
-        _indicators([v.config for v in visits], names),
-        _indicators([v.group for v in visits], groups),
+    shape_of = _indicators([kinds[name].shape for name in names], shapes)
+    draft_of = _indicators([kinds[name].draft for name in names], drafts)
+    several = np.eye(len(names))[:, [name != PLAIN and len(drafts) > 1 for name in names]]
+    pace = _fitted(
+        visits,
+        kinds,
+        -np.log([v.step_time_s for v in visits]),
+        np.hstack([shape_of, draft_of[:, 1:]]),
+        {"config": several},
     )
-    of_shape, of_draft = [kinds[name].shape for name in names], [kinds[name].draft for name in names]
-    fixed_of = np.hstack([_indicators(of_shape, shapes), _indicators(of_draft, drafts[1:])])
-    own_of = np.eye(len(names))[:, [name != PLAIN and len(drafts) > 1 for name in names]]
-    fixed, own = is_config @ fixed_of, is_config @ own_of
-    if len(y) <= np.linalg.matrix_rank(np.hstack([fixed, in_group])):
+    # Who waits P seconds for a first token, and decodes for N steps of t, steps N t / (P + N t) of the time; N is one
+    # over the tokens per step: ln share is about -P x tokens per step / t.
+    tokens = {name: np.mean([v.tokens_per_step for v in visits if v.config == name]) for name in names}
+    waits = np.array([tokens[name] * math.exp(pace.value[name]) for name in names])
+    share = _fitted(
+        visits,
+        kinds,
+        np.log([v.step_rate * v.step_time_s / load.concurrency for v in visits]),
+        np.stack([np.ones(len(names)), waits / waits.mean()], axis=1),
+        {"shape": shape_of, "config": several},
+    )
+    return StepRates(pace, share, load)
+
+
+def _fitted(
+    visits: Sequence[Visit],
+    kinds: Mapping[str, Kind],
+    y: Array,
+    fixed_of: Array,
+    own_of: Mapping[str, Array],
+) -> Pooled:
+    """``y`` [visits] by fixed effects [configs, any] and random ones [configs, any] of the configs, in their order."""
+    names = sorted({v.config for v in visits})
+    groups = sorted({v.group for v in visits})
+    is_config = _indicators([v.config for v in visits], names)
+    in_group = _indicators([v.group for v in visits], groups)
+    fixed = is_config @ fixed_of
+    own_of = {name: columns for name, columns in own_of.items() if columns.shape[1]}
+    if len(y) <= np.linalg.matrix_rank(
+        np.hstack([fixed, *(is_config @ c for c in own_of.values()), in_group])
+    ):
         raise ValueError(f"{len(y)} visits do not show by how much they scatter; it takes more laps")
-    labels = {
+    labels: dict[str, Sequence[object]] = {
+        "mood": [v.group for v in visits],
         "prompts": [v.block for v in visits],
         "launch": [(v.launch, kinds[v.config].shape) for v in visits],
     }
-    alike = {"mood": in_group @ in_group.T, "config": own @ own.T, "rest": np.eye(len(y))}
-    for name, each in labels.items():
-        columns = _indicators(each, sorted(set(each)))
-        alike[name] = columns @ columns.T
-    told = {
-        "prompts": len(set(labels["prompts"])) > 1,
-        "launch": len({v.launch for v in visits}) > 1,
-        "config": len(drafts) > 1,
-    }
-    effects = [name for name in alike if told.get(name, True)]
+    if len({v.launch for v in visits}) == 1:
+        del labels["launch"]
+    columns = {name: is_config @ each for name, each in own_of.items()}
+    columns |= {name: _indicators(each, sorted(set(each), key=str)) for name, each in labels.items()}
+    alike = {name: each @ each.T for name, each in columns.items() if each.shape[1] > 1}
+    alike["rest"] = np.eye(len(y))
 
-    def covariance(sizes: Array, without: str = "") -> Array:
-        found = [np.exp(2 * size) * alike[e] for e, size in zip(effects, sizes, strict=True) if e != without]
+    def covariance(sizes: Array, without: Mapping[str, Array] | None = None) -> Array:
+        found = [
+            np.exp(2 * size) * like
+            for (name, like), size in zip(alike.items(), sizes, strict=True)
+            if name not in (without or {})
+        ]
         return np.asarray(sum(found))
 
     def loss(sizes: Array) -> float:
@@ -96,24 +158,26 @@ def pooled(visits: Sequence[Visit], kinds: Mapping[str, Kind]) -> Pooled:
 
     best = minimize(
         loss,
-        np.full(len(effects), np.log(0.03)),
+        np.full(len(alike), np.log(0.03)),
         method="L-BFGS-B",
-        bounds=[(np.log(LEAST), 0)] * len(effects),
+        bounds=[(np.log(LEAST), 0)] * len(alike),
     )
-    sizes = dict(zip(effects, map(float, np.exp(best.x)), strict=True))
+    sizes = dict(zip(alike, map(float, np.exp(best.x)), strict=True))
     # The fixed effects and the configs' own ones, which have a prior, at once.
-    factor = cho_factor(covariance(best.x, without="config"), lower=True)
-    both = np.hstack([fixed, own])
-    prior = np.repeat([0.0, sizes.get("config", 1.0) ** -2], [fixed.shape[1], own.shape[1]])
+    factor = cho_factor(covariance(best.x, without=own_of), lower=True)
+    rows = np.hstack([fixed_of, *own_of.values()])
+    prior = np.concatenate(
+        [np.zeros(fixed_of.shape[1]), *(np.full(c.shape[1], sizes[n] ** -2) for n, c in own_of.items())]
+    )
+    both = is_config @ rows
     spread = np.linalg.inv(both.T @ cho_solve(factor, both) + np.diag(prior))
     found = spread @ (both.T @ cho_solve(factor, y))
-    rows = np.hstack([fixed_of, own_of])
     centred = rows - rows.mean(axis=0)
-    mood = sizes["mood"] ** 2 * in_group.T @ cho_solve(factor, y - both @ found)
+    mood = sizes.get("mood", 0.0) ** 2 * in_group.T @ cho_solve(factor, y - both @ found)
     return Pooled(
         dict(zip(names, map(float, rows @ found), strict=True)),
         dict(zip(names, map(float, np.sqrt(np.diag(centred @ spread @ centred.T))), strict=True)),
-        {name: sizes.get(name, math.nan) for name in alike},
+        {name: sizes.get(name, math.nan) for name in ("mood", "prompts", "launch", "config", "rest")},
         dict(zip(groups, map(float, mood), strict=True)),
     )
 

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.stop_rule FOLDER [--seeds N]``: does the structural sampler stop in time, and does it know?
+"""``python -m benchmarks.stop_rule FOLDER [--seeds N] [--scatter 0.01]``: the structural sampler stops; in time?
 
 Replays it on the landscapes of a folder until it has enough, at every load at which some config pays. Prints launches,
 by how much the config that it then holds for the best is behind the best there is, and the probability that it gave
@@ -57,6 +57,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--scatter", type=float, help="of a launch's rate; default: as in the landscape")
     asked = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     print(
@@ -65,6 +66,8 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|")
     every: list[Stop] = []
     for landscape in read_landscapes([asked.folder]):
+        if asked.scatter is not None:
+            landscape = landscape.scattering(asked.scatter)
         for load in contested_loads(landscape):
             stops = [searched(landscape, load, seed) for seed in range(asked.seeds)]
             every += stops

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import heapq
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -164,17 +163,7 @@ def landscape(scene: Scene, scatter: float) -> Landscape:
         baseline={f"c={load}": point(scene, nothing, load, ()) for load in scene.loads},
         entries=tuple(entries),
     )
-    return scattering(made, scatter)
-
-
-def scattering(landscape: Landscape, scatter: float) -> Landscape:
-    """The same with rates that differ by so much from launch to launch."""
-
-    def noisy(points: Mapping[str, Point]) -> dict[str, Point]:
-        return {load: point.model_copy(update={"scatter": scatter}) for load, point in points.items()}
-
-    entries = (entry.model_copy(update={"points": noisy(entry.points)}) for entry in landscape.entries)
-    return landscape.model_copy(update={"baseline": noisy(landscape.baseline), "entries": tuple(entries)})
+    return made.scattering(scatter)
 
 
 def main() -> None:

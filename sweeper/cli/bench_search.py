@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from sweeper.cli.terminal import AsJson, complaining, complaints, console, tell
 from sweeper.errors import SweeperError
+
+if TYPE_CHECKING:
+    from sweeper.search.landscape import Landscape
 
 LANDSCAPES = Path("search_spaces/landscapes")
 
@@ -30,6 +33,12 @@ def bench_search(
     out: Annotated[Path, typer.Option(help="folder of scores.jsonl, regret.svg and summary.md")] = Path(
         "runs/bench-search"
     ),
+    scatter: Annotated[
+        float | None,
+        typer.Option(
+            min=0, help="of a launch's rate, like 0.01; default: as single launches of the landscape"
+        ),
+    ] = None,
     max_minutes: Annotated[
         float | None, typer.Option(help="stop after this long; the same command goes on")
     ] = None,
@@ -56,6 +65,8 @@ def bench_search(
             if name not in METHODS:
                 raise SweeperError(f"--method {name}: known are {', '.join(METHODS)}")
         there = read_landscapes(landscapes or [LANDSCAPES])
+        if scatter is not None:
+            there = [scattering(landscape, scatter) for landscape in there]
         arena = Arena(there, out / "scores.jsonl", budget, jobs)
         with progress() as bar:
             task = bar.add_task("searches")
@@ -72,6 +83,12 @@ def bench_search(
         write_summary(table, arena.known, there, out)
     if left:
         tell(f"{left} searches are left; the same command goes on")
+
+
+def scattering(landscape: Landscape, scatter: float) -> Landscape:
+    """Under a name of its own, so that its scores stand beside the others'."""
+    other = {"name": f"{landscape.name} ±{scatter:.3g}"}
+    return landscape.scattering(scatter).model_copy(update=other)
 
 
 def progress() -> Progress:

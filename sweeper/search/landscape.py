@@ -100,6 +100,15 @@ class Landscape(Section):
     def candidates(self) -> tuple[Candidate, ...]:
         return tuple(Candidate(entry.config, entry.config, ()) for entry in self.entries)
 
+    def scattering(self, scatter: float) -> Landscape:
+        """The same with rates that differ by so much, relative, from launch to launch."""
+
+        def noisy(points: Mapping[str, Point]) -> dict[str, Point]:
+            return {load: point.model_copy(update={"scatter": scatter}) for load, point in points.items()}
+
+        entries = (entry.model_copy(update={"points": noisy(entry.points)}) for entry in self.entries)
+        return self.model_copy(update={"baseline": noisy(self.baseline), "entries": tuple(entries)})
+
     def speedup(self, entry: Entry, load: Load) -> float:
         """Over the baseline at the same load; 0 for a config that fails."""
         if entry.failure:

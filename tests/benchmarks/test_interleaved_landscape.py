@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.mixed_model import PLAIN, Kind, Pooled, pooled
+from benchmarks.mixed_model import PLAIN, Kind, StepRates, step_rates
 from benchmarks.side_by_side import AwakeClock, Visit, turn
 from sweeper.records import RequestRecord
 
@@ -16,7 +16,10 @@ TRUTH = {PLAIN: 100.0} | {f"{d} {s}": SHAPES[s] * DRAFTS[d] for s in SHAPES for 
 
 
 def visits(seed: int, launches: int = 2, laps: int = 4) -> tuple[list[Visit], dict[str, float]]:
-    """Moods of 10 %, prompts of 2 %, launches and configs of 1 %, the rest 3 %; and the ln rates behind them."""
+    """Moods of 10 %, prompts of 2 %, launches and configs of 1 %, the rest 3 %; and the ln rates behind them.
+
+    Requests wait 20 ms for their first token and step 20 times, give or take 1 %.
+    """
     draw = np.random.default_rng(seed)
     made: list[Visit] = []
     own = {config: 0.01 * draw.normal() if config != PLAIN else 0.0 for config in KINDS}
@@ -28,7 +31,8 @@ def visits(seed: int, launches: int = 2, laps: int = 4) -> tuple[list[Visit], di
             for shape in ("", *SHAPES):
                 config = f"{list(DRAFTS)[turn(lap, 2)]} {shape}" if shape else PLAIN
                 noise = mood + prompts[lap // 2] + own[config] + luck[shape] + 0.03 * draw.normal()
-                rate = TRUTH[config] * float(np.exp(noise))
+                pace = TRUTH[config] * float(np.exp(noise))
+                share = 20 / (20 + 0.02 * TRUTH[config]) * float(np.exp(0.01 * draw.normal()))
                 made.append(
                     Visit(
                         config,
@@ -39,51 +43,53 @@ def visits(seed: int, launches: int = 2, laps: int = 4) -> tuple[list[Visit], di
                         lap // 2,
                         0.0,
                         4.0,
-                        rate,
+                        pace * share,
                         2.0,
                         2.0,
-                        0.02,
+                        1 / pace,
                         (1, 1),
                         10.0,
                     )
                 )
-    return made, {config: float(np.log(TRUTH[config])) + own[config] for config in KINDS}
+    waited = {config: float(np.log(20 / (20 + 0.02 * TRUTH[config]))) for config in KINDS}
+    return made, {config: float(np.log(TRUTH[config])) + waited[config] + own[config] for config in KINDS}
 
 
-def deviations(found: Pooled, truth: dict[str, float]) -> list[float]:
+def deviations(found: StepRates, truth: dict[str, float]) -> list[float]:
     """Of every config from the truth, against the mean of all, in standard errors."""
-    error = {config: found.value[config] - truth[config] for config in found.value}
+    error = {config: found.value(config) - truth[config] for config in found.pace.value}
     centre = np.mean(list(error.values()))
-    return [float((error[config] - centre) / found.error[config]) for config in error]
+    return [float((error[config] - centre) / found.error(config)) for config in error]
 
 
 def test_errors_are_as_large_as_they_are_said_to_be() -> None:
     made = [visits(seed) for seed in range(4)]
-    found = [pooled(seen, KINDS) for seen, _ in made]
+    found = [step_rates(seen, KINDS) for seen, _ in made]
     squares = np.square([deviations(one, truth) for one, (_, truth) in zip(found, made, strict=True)])
     assert 0.6 < squares.mean() < 1.6
-    assert 0.06 < np.mean([one.effects["mood"] for one in found]) < 0.13
-    assert 0.025 < np.mean([one.effects["rest"] for one in found]) < 0.035
-    assert all(np.std(list(one.mood.values())) > 0.03 for one in found)
+    assert 0.06 < np.mean([one.effect("mood") for one in found]) < 0.13
+    assert 0.025 < np.mean([one.pace.effects["rest"] for one in found]) < 0.035
+    assert 0.006 < np.mean([one.share.effects["rest"] for one in found]) < 0.015
+    assert all(np.std(list(one.pace.mood.values())) > 0.03 for one in found)
 
 
 def test_one_launch_says_nothing_of_how_launches_differ() -> None:
-    found = pooled(visits(0, launches=1)[0], KINDS)
-    assert np.isnan(found.effects["launch"])
-    assert set(found.value) == set(KINDS)
+    found = step_rates(visits(0, launches=1)[0], KINDS)
+    assert np.isnan(found.effect("launch"))
+    assert set(found.pace.value) == set(KINDS)
 
 
 def test_one_draft_has_no_configs_beside_its_shapes() -> None:
     alone = {config: kind for config, kind in KINDS.items() if kind.draft != "b"}
-    found = pooled([visit for visit in visits(1)[0] if visit.config in alone], alone)
-    assert np.isnan(found.effects["config"])
-    assert set(found.value) == set(alone)
+    found = step_rates([visit for visit in visits(1)[0] if visit.config in alone], alone)
+    assert np.isnan(found.effect("config"))
+    assert set(found.pace.value) == set(alone)
 
 
 def test_a_single_lap_shows_no_scatter() -> None:
     seen = [visit for visit in visits(0)[0] if visit.lap == 0]
     with pytest.raises(ValueError, match="22 visits do not show by how much they scatter"):
-        pooled(seen, KINDS)
+        step_rates(seen, KINDS)
 
 
 def test_a_request_is_timed_by_when_its_server_was_awake() -> None:

@@ -1,12 +1,14 @@
 """What a contest of search methods plays, and what its scores come to."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from sweeper.search.contest import Duel, Score, Scores, contested_loads, duels, regret_curve, summaries
-from sweeper.search.landscape import Entry, Landscape, Point
+from sweeper.search.landscape import Entry, Landscape, Point, write_landscape
 from sweeper.search.replay import in_the_order_of_the_script
+from tests.command_line import sweeper
 
 
 def at(tok_s: float) -> Point:
@@ -76,3 +78,14 @@ def test_scores_are_read_back_but_for_a_half_written_one(tmp_path: Path) -> None
     with scores.path.open("a") as file:
         file.write('{"duel": {"landscape"')
     assert list(scores.read().values()) == made
+
+
+def test_other_scatter_than_the_landscapes_is_played_under_a_name_of_its_own(tmp_path: Path) -> None:
+    write_landscape(LANDSCAPE, tmp_path / "two.json")
+    done = sweeper(
+        *("bench-search", str(tmp_path / "two.json"), "--method", "script", "--actors", "1"),
+        *("--scatter", "0", "--out", str(tmp_path / "bench"), "--json"),
+    )
+    assert [row["landscape"] for row in json.loads(done.stdout)] == ["two ±0"]
+    points = [point for entry in LANDSCAPE.scattering(0.2).entries for point in entry.points.values()]
+    assert {(point.scatter, point.half_width) for point in points} == {(0.2, 0.0)}
