@@ -25,7 +25,9 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from sweeper.records import Load
-from sweeper.speculation import ALGORITHMS, NO_DRAFT, Algorithm, Parameter
+from sweeper.rules.algorithms import ALGORITHMS
+from sweeper.rules.rule import Algorithm, Parameter
+from sweeper.speculation import NO_DRAFT
 from sweeper.study_file.extra_args import unusable_flag
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -188,7 +190,7 @@ class Grid(Section):
 
     Besides ``algorithm`` and ``drafts`` it holds the algorithm's own parameters, each a value, a list or a range:
     ``num_steps``, ``topk`` and ``num_draft_tokens`` for the EAGLE family, ``breadth`` and more for NGRAM,
-    ``block_size`` for DFLASH, ``gamma`` for DSPARK (``sweeper.speculation.ALGORITHMS`` lists them all).
+    ``block_size`` for DFLASH, ``gamma`` for DSPARK (``sweeper/rules/algorithms.py`` lists them all).
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)

@@ -7,15 +7,10 @@ from dataclasses import dataclass
 from itertools import product
 
 from sweeper.config import Grid, Space
-from sweeper.speculation import (
-    ALGORITHMS,
-    NO_DRAFT,
-    Context,
-    InvalidSpeculationError,
-    Override,
-    SpeculationConfig,
-    effective,
-)
+from sweeper.rules.algorithms import ALGORITHMS
+from sweeper.rules.context import Context
+from sweeper.rules.effective import InvalidSpeculationError, Override, effective
+from sweeper.speculation import NO_DRAFT, SpeculationConfig
 
 
 @dataclass(frozen=True)

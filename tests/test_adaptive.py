@@ -8,10 +8,11 @@ import pytest
 
 from sweeper.adaptive import BUILT_IN, AdaptivePolicy, policy_of_best
 from sweeper.errors import StudyFileError
+from sweeper.rules.context import Context
 from sweeper.server.adaptive_file import adaptive_flags, write_adaptive_file
 from sweeper.server.setup import shared_pins
 from sweeper.space import enumerate_space
-from sweeper.speculation import Context, SpeculationConfig
+from sweeper.speculation import SpeculationConfig
 from sweeper.study_file.reading import load_study_file
 from tests.conftest import WriteStudy
 

@@ -16,7 +16,7 @@ from sweeper.cli.terminal import AsJson, complaining, complaints, console
 from sweeper.drafts.preflight import DraftReport, Pair, Serving, check_pair, open_target
 from sweeper.errors import SweeperError
 from sweeper.records import Interval
-from sweeper.speculation import ALGORITHMS
+from sweeper.rules.algorithms import ALGORITHMS
 from sweeper.study_file.reading import load_study_file
 
 

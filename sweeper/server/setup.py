@@ -15,11 +15,13 @@ from sweeper.config import StudyConfig
 from sweeper.errors import SweeperError
 from sweeper.records import Pin
 from sweeper.releases import NEWEST_KNOWN, release
+from sweeper.rules.algorithms import ALGORITHMS
+from sweeper.rules.context import Context
 from sweeper.server.adaptive_file import FLAG, adaptive_flags
 from sweeper.server.checkpoint import architecture
 from sweeper.server.flags import FlagTable, normalised, spellings
 from sweeper.space import Candidate, enumerate_space
-from sweeper.speculation import ALGORITHMS, NO_DRAFT, NO_SPECULATION, Context, SpeculationConfig
+from sweeper.speculation import NO_DRAFT, NO_SPECULATION, SpeculationConfig
 from sweeper.testbed import environment as testbed
 
 Flags = dict[str, bool | int | float | str | list[int | float | str]]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from sweeper.speculation import ALGORITHMS
+from sweeper.rules.algorithms import ALGORITHMS
 
 OWNED_FLAGS = frozenset(
     {

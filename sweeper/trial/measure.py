@@ -27,12 +27,13 @@ from sweeper.records import (
     Warmup,
     by_load,
 )
+from sweeper.rules.algorithms import ALGORITHMS
 from sweeper.server.checkpoint import end_tokens
 from sweeper.server.client import ServerInfo
 from sweeper.server.command import Address
 from sweeper.server.process import ServerProcess
 from sweeper.server.setup import server_flags
-from sweeper.speculation import ALGORITHMS, NO_SPECULATION, SpeculationConfig
+from sweeper.speculation import NO_SPECULATION, SpeculationConfig
 from sweeper.study.pruning import hopeless
 from sweeper.trial.order import TrialOrder, TrialPlan, Watch
 from sweeper.trial.quality import (

@@ -11,10 +11,11 @@ import pytest
 
 from sweeper.config import StudyConfig
 from sweeper.records import FailureClass, Load, TrialResult, TrialState
+from sweeper.rules.effective import InvalidSpeculationError, effective
 from sweeper.server.prepare import look_up
 from sweeper.server.setup import context_of
 from sweeper.space import Candidate
-from sweeper.speculation import InvalidSpeculationError, SpeculationConfig, effective
+from sweeper.speculation import SpeculationConfig
 from sweeper.trial.order import TrialOrder, TrialPlan, Watch
 from sweeper.trial.run import run_trial
 from sweeper.workload.prompts import plan_prompts, read_conversations

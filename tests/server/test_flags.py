@@ -9,10 +9,13 @@ import pytest
 
 from sweeper.config import StudyConfig
 from sweeper.errors import SweeperError
+from sweeper.rules.algorithms import ALGORITHMS
+from sweeper.rules.context import Context
+from sweeper.rules.effective import effective
 from sweeper.server.flags import FlagTable, UnknownFlagError, parse_help
 from sweeper.server.install import installed_flags, installed_version
 from sweeper.server.setup import EngineSetup, own_flags, server_flags, shared_pins
-from sweeper.speculation import ALGORITHMS, NO_SPECULATION, Context, effective
+from sweeper.speculation import NO_SPECULATION
 from sweeper.study_file.reading import load_study_file
 from sweeper.testbed.environment import server_environment
 from tests.conftest import FAKE_ENGINE, WriteStudy

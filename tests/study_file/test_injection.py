@@ -31,13 +31,14 @@ from sweeper.cli import app
 from sweeper.config import StudyConfig
 from sweeper.errors import SweeperError
 from sweeper.records import Interval, TrialState
+from sweeper.rules.algorithms import ALGORITHMS
 from sweeper.runs.directory import RunDirectory, read_run
 from sweeper.runs.request_table import read_requests
 from sweeper.server.command import Address, launch_command
 from sweeper.server.prepare import prepare_engine
 from sweeper.server.setup import EngineSetup, shared_pins
 from sweeper.space import enumerate_space
-from sweeper.speculation import ALGORITHMS, NO_SPECULATION
+from sweeper.speculation import NO_SPECULATION
 from sweeper.storage.known import TRUSTED, note_storage
 from sweeper.study_file.reading import load_study_file
 from sweeper.trial.order import TrialOrder, TrialPlan, Watch

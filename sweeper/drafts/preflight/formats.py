@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from enum import Enum
 
 from sweeper.drafts.preflight.checkpoint import Checkpoint
-from sweeper.speculation import Context, bundles_mtp
+from sweeper.rules.context import Context
+from sweeper.rules.targets import bundles_mtp
 
 
 class Format(str, Enum):

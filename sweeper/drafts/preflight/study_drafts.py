@@ -9,9 +9,10 @@ from sweeper.drafts.preflight.case import Serving
 from sweeper.drafts.preflight.findings import DraftReport
 from sweeper.drafts.preflight.run_rules import Pair, check_pair, open_target
 from sweeper.errors import SweeperError
+from sweeper.rules.algorithms import ALGORITHMS
 from sweeper.server.setup import EngineSetup, own_flags
 from sweeper.space import Candidate
-from sweeper.speculation import ALGORITHMS, NO_DRAFT, SpeculationConfig
+from sweeper.speculation import NO_DRAFT, SpeculationConfig
 
 _GRAPHS_OFF = ("disable-cuda-graph", "cuda-graph-backend-decode")
 

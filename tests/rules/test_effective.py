@@ -4,16 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeper.speculation import (
-    ALGORITHMS,
-    NO_SPECULATION,
-    Context,
-    InvalidSpeculationError,
-    Resolution,
-    SpeculationConfig,
-    effective,
-    tree_capacity,
-)
+from sweeper.rules.algorithms import ALGORITHMS
+from sweeper.rules.context import Context
+from sweeper.rules.effective import InvalidSpeculationError, Resolution, effective
+from sweeper.speculation import NO_SPECULATION, SpeculationConfig, tree_capacity
 
 contexts = st.builds(
     Context,
