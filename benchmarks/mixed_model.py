@@ -9,7 +9,8 @@ everything; it cancels in the second, which is nearly the same for all configs. 
 
 Fixed are, for the pace, every shape and every draft, and for the share, what share of their time requests of that pace
 would wait. The others are random effects; their sizes are estimated by restricted maximum likelihood. How launches
-differ shows from the second one on.
+differ shows from the second one on. What is left has a variance in inverse proportion to the visit's time; moods move
+the plain server more or less than the others, so its visits have a further variance of their own.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class Kind:
 class Pooled:
     """ln of something for every config, the standard error of its difference from the mean of all, and the effects.
 
-    ``effects``: standard deviations of the random effects; one that these visits cannot tell is nan. ``mood``: ln
-    speed of the machine by group of visits.
+    ``effects``: standard deviations of the random effects, the rest's of a visit of median time; one that these visits
+    cannot tell is nan. ``mood``: ln speed of the machine by group of visits.
     """
 
     value: dict[str, float]
@@ -139,7 +140,10 @@ def _fitted(
     columns = {name: is_config @ each for name, each in own_of.items()}
     columns |= {name: _indicators(each, sorted(set(each), key=str)) for name, each in labels.items()}
     alike = {name: each @ each.T for name, each in columns.items() if each.shape[1] > 1}
-    alike["rest"] = np.eye(len(y))
+    seconds = np.array([v.seconds for v in visits])
+    alike["rest"] = np.diag(np.median(seconds) / seconds)
+    if len(plain := np.flatnonzero([v.config == PLAIN for v in visits])) > 1:
+        alike["plain"] = np.diag([float(i in plain) for i in range(len(y))])
 
     def covariance(sizes: Array, without: Mapping[str, Array] | None = None) -> Array:
         found = [
