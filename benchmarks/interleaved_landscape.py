@@ -20,12 +20,11 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.mixed_model import Kind, StepRates, step_rates
+from benchmarks.mixed_model import StepRates, step_rates
 from benchmarks.side_by_side import Visit, read, record
 from sweeper.config import StudyConfig
 from sweeper.node.hardware import visible_hardware
@@ -38,7 +37,7 @@ from sweeper.space import enumerate_space
 from sweeper.speculation import NO_SPECULATION, SpeculationConfig
 from sweeper.study_file.reading import load_study_file
 
-EFFECTS = ("mood", "prompts", "launch", "config", "rest")
+EFFECTS = ("mood", "prompts", "launch", "shape", "config", "rest")
 
 
 def blocks(visits: Sequence[Visit], config: SpeculationConfig, study: StudyConfig) -> set[int]:
@@ -91,9 +90,9 @@ def landscape(study: StudyConfig, configs: Sequence[SpeculationConfig], visits: 
     whole = [c for c in configs if wanted and blocks(visits, c, study) >= wanted]
     if not whole or not blocks(visits, NO_SPECULATION, study) >= wanted:
         raise ValueError("no config and the plain server were measured at all loads yet; it takes more laps")
-    kinds = {str(c): Kind(str(replace(c, draft="")), c.draft) for c in (NO_SPECULATION, *configs)}
+    by_name = {str(c): c for c in (NO_SPECULATION, *configs)}
     loads = [str(load) for load in study.workload.loads]
-    found = {load: step_rates([v for v in visits if v.load == load], kinds) for load in loads}
+    found = {load: step_rates([v for v in visits if v.load == load], by_name) for load in loads}
     same_prompts = [v for v in visits if v.block in wanted]
     passes = passes_of(same_prompts, [NO_SPECULATION, *whole], found)
 

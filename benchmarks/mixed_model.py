@@ -4,11 +4,13 @@ Steps per second of all requests = those of a request while it is answered (1 / 
 which requests step, instead of waiting for their first token. The machine's speed moves the first, which depends on
 everything; it cancels in the second, which is nearly the same for all configs. So they have a model each:
 
-    ln value of a visit = fixed effects + what is its config's own besides + the machine's mood in that group of visits
+    ln value of a visit = fixed effects + what is its shape's and its config's own + the machine's mood in that group
                           + the prompts' + that launch of the server + what is left
 
-Fixed are, for the pace, every shape and every draft, and for the share, what share of their time requests of that pace
-would wait. The others are random effects; their sizes are estimated by restricted maximum likelihood. How launches
+Fixed are, for the pace, every draft, a polynomial of second degree in the logarithms of steps, topk and draft tokens,
+and the tokens per step; for the share, what share of their time requests of that pace would wait. The others are
+random effects, among them what is a shape's own besides the polynomial; their sizes are estimated by restricted
+maximum likelihood, so it is the visits that say how far to believe a shape against its neighbours. How launches
 differ shows from the second one on. What is left has a variance in inverse proportion to the visit's time; moods move
 the plain server more or less than the others, so its visits have a further variance of their own.
 """
@@ -17,28 +19,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_factor, cho_solve, orth
 from scipy.optimize import minimize
 
 from benchmarks.side_by_side import Visit
 from sweeper.analysis.intervals import Array
 from sweeper.records import Load
-from sweeper.speculation import NO_SPECULATION
+from sweeper.speculation import NO_SPECULATION, SpeculationConfig
 
 PLAIN = str(NO_SPECULATION)
 LEAST = 0.005
 """Standard deviation of every effect, at least: few visits often show none of one that is there."""
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What a config is made of, by name; without speculation, both are empty."""
-
-    shape: str
-    draft: str
 
 
 @dataclass(frozen=True)
@@ -78,49 +72,57 @@ class StepRates:
         return math.hypot(self.pace.effects[name], self.share.effects[name])
 
 
-def step_rates(visits: Sequence[Visit], kinds: Mapping[str, Kind]) -> StepRates:
-    """All visits must be of one load, which has a concurrency; ``kinds`` knows their configs.
+def step_rates(visits: Sequence[Visit], configs: Mapping[str, SpeculationConfig]) -> StepRates:
+    """All visits must be of one load, which has a concurrency; ``configs``: theirs, by name.
 
     Raises:
         ValueError: these visits do not show by how much they scatter.
     """
     load = Load.parse(visits[0].load)
     names = sorted({v.config for v in visits})
-    shapes = sorted({kinds[name].shape for name in names})
-    drafts = sorted({kinds[name].draft for name in names if name != PLAIN})
-    shape_of = _indicators([kinds[name].shape for name in names], shapes)
-    draft_of = _indicators([kinds[name].draft for name in names], drafts)
-    several = np.eye(len(names))[:, [name != PLAIN and len(drafts) > 1 for name in names]]
+    shape = {name: str(replace(configs[name], draft="")) for name in names}
+    drafts = sorted({configs[name].draft for name in names if name != PLAIN})
+    own = {
+        "shape": _indicators(list(shape.values()), sorted(set(shape.values()) - {PLAIN})),
+        "config": np.eye(len(names))[:, [name != PLAIN and len(drafts) > 1 for name in names]],
+    }
+    tokens = [np.mean([v.tokens_per_step for v in visits if v.config == name]) for name in names]
     pace = _fitted(
         visits,
-        kinds,
+        shape,
         -np.log([v.step_time_s for v in visits]),
-        np.hstack([shape_of, draft_of[:, 1:]]),
-        {"config": several},
+        np.hstack(
+            [
+                _indicators([configs[name].draft for name in names], [NO_SPECULATION.draft, *drafts]),
+                [_powers(configs[name]) for name in names],
+                np.array(tokens)[:, None],
+            ]
+        ),
+        own,
     )
     # Who waits P seconds for a first token, and decodes for N steps of t, steps N t / (P + N t) of the time; N is one
     # over the tokens per step: ln share is about -P x tokens per step / t.
-    tokens = {name: np.mean([v.tokens_per_step for v in visits if v.config == name]) for name in names}
-    waits = np.array([tokens[name] * math.exp(pace.value[name]) for name in names])
+    waits = np.array([count * math.exp(pace.value[name]) for name, count in zip(names, tokens, strict=True)])
     share = _fitted(
         visits,
-        kinds,
+        shape,
         np.log([v.step_rate * v.step_time_s / load.concurrency for v in visits]),
         np.stack([np.ones(len(names)), waits / waits.mean()], axis=1),
-        {"shape": shape_of, "config": several},
+        own,
     )
     return StepRates(pace, share, load)
 
 
 def _fitted(
     visits: Sequence[Visit],
-    kinds: Mapping[str, Kind],
+    shape: Mapping[str, str],
     y: Array,
     fixed_of: Array,
     own_of: Mapping[str, Array],
 ) -> Pooled:
     """``y`` [visits] by fixed effects [configs, any] and random ones [configs, any] of the configs, in their order."""
     names = sorted({v.config for v in visits})
+    fixed_of = orth(fixed_of)
     groups = sorted({v.group for v in visits})
     is_config = _indicators([v.config for v in visits], names)
     in_group = _indicators([v.group for v in visits], groups)
@@ -133,7 +135,7 @@ def _fitted(
     labels: dict[str, Sequence[object]] = {
         "mood": [v.group for v in visits],
         "prompts": [v.block for v in visits],
-        "launch": [(v.launch, kinds[v.config].shape) for v in visits],
+        "launch": [(v.launch, shape[v.config]) for v in visits],
     }
     if len({v.launch for v in visits}) == 1:
         del labels["launch"]
@@ -181,9 +183,30 @@ def _fitted(
     return Pooled(
         dict(zip(names, map(float, rows @ found), strict=True)),
         dict(zip(names, map(float, np.sqrt(np.diag(centred @ spread @ centred.T))), strict=True)),
-        {name: sizes.get(name, math.nan) for name in ("mood", "prompts", "launch", "config", "rest")},
+        {
+            name: sizes.get(name, math.nan)
+            for name in ("mood", "prompts", "launch", "shape", "config", "rest")
+        },
         dict(zip(groups, map(float, mood), strict=True)),
     )
+
+
+def _powers(config: SpeculationConfig) -> list[float]:
+    """Of ln steps, topk and draft tokens, up to the second; zeros for the plain server, which has none of them."""
+    if not config.speculates:
+        return [0.0] * 9
+    steps, topk, tokens = np.log([config.num_steps or 1, config.topk or 1, config.num_draft_tokens or 1])
+    return [
+        steps,
+        topk,
+        tokens,
+        steps**2,
+        topk**2,
+        tokens**2,
+        steps * topk,
+        steps * tokens,
+        topk * tokens,
+    ]
 
 
 def _indicators(labels: Sequence[object], of: Sequence[object]) -> Array:
