@@ -80,20 +80,22 @@ def passes_of(
 
 
 def landscape(study: StudyConfig, configs: Sequence[SpeculationConfig], visits: Sequence[Visit]) -> Landscape:
-    """Of those ``configs`` that were measured with the prompts that most of them got, at all loads.
+    """Of those ``configs`` that were measured at all loads with the block of prompts that most of them got.
 
     Raises:
         ValueError: there is none, or too few visits.
     """
-    seen = Counter(block for config in configs for block in blocks(visits, config, study))
-    wanted = {block for block, count in seen.items() if count > max(seen.values()) / 2}
-    whole = [c for c in configs if wanted and blocks(visits, c, study) >= wanted]
-    if not whole or not blocks(visits, NO_SPECULATION, study) >= wanted:
+    got = {config: blocks(visits, config, study) for config in configs}
+    most = [block for block, _ in Counter(b for each in got.values() for b in each).most_common(1)]
+    whole = [config for config in configs if most and most[0] in got[config]]
+    wanted = set.intersection(*(got[config] for config in whole)) if whole else set()
+    if not whole or not blocks(visits, NO_SPECULATION, study):
         raise ValueError("no config and the plain server were measured at all loads yet; it takes more laps")
     by_name = {str(c): c for c in (NO_SPECULATION, *configs)}
     loads = [str(load) for load in study.workload.loads]
     found = {load: step_rates([v for v in visits if v.load == load], by_name) for load in loads}
-    same_prompts = [v for v in visits if v.block in wanted]
+    # The plain server makes one token per step of any prompts.
+    same_prompts = [v for v in visits if v.block in wanted or v.config == str(NO_SPECULATION)]
     passes = passes_of(same_prompts, [NO_SPECULATION, *whole], found)
 
     def rate(config: SpeculationConfig, load: str) -> Together:
