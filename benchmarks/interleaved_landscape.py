@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.mixed_model import StepRates, step_rates
+from benchmarks.mixed_model import EFFECTS, StepRates, step_rates
 from benchmarks.side_by_side import Visit, read, record
 from sweeper.config import StudyConfig
 from sweeper.node.hardware import visible_hardware
@@ -36,8 +36,6 @@ from sweeper.server.prepare import look_up
 from sweeper.space import enumerate_space
 from sweeper.speculation import NO_SPECULATION, SpeculationConfig
 from sweeper.study_file.reading import load_study_file
-
-EFFECTS = ("mood", "prompts", "launch", "shape", "config", "rest")
 
 
 def blocks(visits: Sequence[Visit], config: SpeculationConfig, study: StudyConfig) -> set[int]:

@@ -31,6 +31,7 @@ from sweeper.records import Load
 from sweeper.speculation import NO_SPECULATION, SpeculationConfig
 
 PLAIN = str(NO_SPECULATION)
+EFFECTS = ("mood", "prompts", "launch", "shape", "config", "rest")
 LEAST = 0.005
 """Standard deviation of every effect, at least: few visits often show none of one that is there."""
 
@@ -183,30 +184,15 @@ def _fitted(
     return Pooled(
         dict(zip(names, map(float, rows @ found), strict=True)),
         dict(zip(names, map(float, np.sqrt(np.diag(centred @ spread @ centred.T))), strict=True)),
-        {
-            name: sizes.get(name, math.nan)
-            for name in ("mood", "prompts", "launch", "shape", "config", "rest")
-        },
+        {name: sizes.get(name, math.nan) for name in EFFECTS},
         dict(zip(groups, map(float, mood), strict=True)),
     )
 
 
 def _powers(config: SpeculationConfig) -> list[float]:
-    """Of ln steps, topk and draft tokens, up to the second; zeros for the plain server, which has none of them."""
-    if not config.speculates:
-        return [0.0] * 9
-    steps, topk, tokens = np.log([config.num_steps or 1, config.topk or 1, config.num_draft_tokens or 1])
-    return [
-        steps,
-        topk,
-        tokens,
-        steps**2,
-        topk**2,
-        tokens**2,
-        steps * topk,
-        steps * tokens,
-        topk * tokens,
-    ]
+    """Of ln steps, topk and draft tokens, up to the second; zeros for the plain server."""
+    logs = np.log([config.num_steps or 1, config.topk or 1, config.num_draft_tokens])
+    return [*logs, *np.outer(logs, logs)[np.triu_indices(len(logs))]]
 
 
 def _indicators(labels: Sequence[object], of: Sequence[object]) -> Array:
